@@ -1,0 +1,1 @@
+"""The rebalancer: decisions about virtual machines on KubeVirt clusters, and the programs around them."""
