@@ -1,0 +1,1 @@
+"""The policy: its model, presets and validation."""
