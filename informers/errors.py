@@ -8,6 +8,7 @@ with 200; :func:`from_response` and :func:`from_status` give the same type for b
 Rules: ``k8s.io/apimachinery/pkg/api/errors`` and ``metav1.Status``.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -131,6 +132,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     409: Conflict,
     410: Gone,
     422: Invalid,
+    429: TooManyRequests,
 }
 
 
@@ -138,64 +140,61 @@ def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiEr
     """The error that an HTTP answer outside of 2xx stands for. Header names may be in any case."""
     try:
         decoded = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         decoded = None
-    is_status = isinstance(decoded, dict) and decoded.get("kind") == "Status"
     waits = [value for name, value in headers.items() if name.lower() == "retry-after"]
-    header_s = int(waits[0]) if waits and waits[0].isascii() and waits[0].isdigit() else None
-    if is_status:
-        return _build(status, decoded, header_s)
-    message = " ".join(body[: 4 * SHORT].decode(errors="replace").split())[:SHORT]
-    return _build(status, {"message": message or "(empty body)", "kind": ""}, header_s)
+    # Nine digits are more than anybody can mean, and as many as are surely a number.
+    asked_s = int(waits[0]) if waits and re.fullmatch("[0-9]{1,9}", waits[0]) else None
+    if isinstance(decoded, dict) and decoded.get("kind") == "Status":
+        return _error(status, decoded, asked_s, is_status=True)
+    text = " ".join(body[: 4 * SHORT].decode(errors="replace").split())[:SHORT]
+    return _error(status, {"message": text or "(empty body)"}, asked_s, is_status=False)
 
 
 def from_status(status: Mapping[str, Any]) -> ApiError:
     """The error that a decoded ``Status`` stands for, such as the object of a watch's ``ERROR`` event."""
     code = status.get("code")
-    return _build(code if isinstance(code, int) else 0, status, None)
+    return _error(code if isinstance(code, int) else 0, status, None, is_status=True)
 
 
-def _build(code: int, status: Mapping[str, Any], header_s: int | None) -> ApiError:
-    details = _mapping(status.get("details"))
-    causes = tuple(
-        Cause(_text(cause.get("reason")), _text(cause.get("message")), _text(cause.get("field")))
-        for cause in map(_mapping, details.get("causes") or ())
-    )
-    asked_s = header_s if header_s is not None else details.get("retryAfterSeconds")
-    error = ApiError(
-        _text(status.get("message")) or "(no message)",
-        status=code,
-        reason=_text(status.get("reason")),
-        retry_after=timedelta(seconds=min(asked_s, 86400))
-        if isinstance(asked_s, int) and asked_s > 0
-        else None,
-        causes=causes,
-    )
-    kind = _kind(error, is_status=status.get("kind", "Status") == "Status")
-    return kind(
-        error.message, status=code, reason=error.reason, retry_after=error.retry_after, causes=error.causes
-    )
+def _error(code: int, status: Mapping[str, Any], asked_s: int | None, *, is_status: bool) -> ApiError:
+    """``asked_s``: what the header asks for, if anything."""
+    details = status.get("details")
+    details = details if isinstance(details, Mapping) else {}
+    if asked_s is None and isinstance(details.get("retryAfterSeconds"), int):
+        asked_s = details["retryAfterSeconds"]
+    causes = _causes(details.get("causes"))
+    reason, message = _text(status.get("reason")), _text(status.get("message")) or "(no message)"
+    kind = _kind(code, reason, message, {cause.reason for cause in causes})
+    if kind is TooManyRequests and (asked_s or not is_status):
+        verdict = message.startswith("admission webhook") or any(
+            cause.reason == "DisruptionBudget" for cause in causes
+        )
+        kind = TooManyRequests if verdict else Throttled
+    retry_after = timedelta(seconds=min(asked_s, 10**9)) if asked_s and asked_s > 0 else None
+    return kind(message, status=code, reason=reason, retry_after=retry_after, causes=causes)
 
 
-def _kind(error: ApiError, *, is_status: bool) -> type[ApiError]:
-    reasons = {cause.reason for cause in error.causes}
-    if error.reason in ("Expired", "Gone"):
+def _kind(code: int, reason: str, message: str, causes: set[str]) -> type[ApiError]:
+    if reason in ("Expired", "Gone"):
         return Gone
-    if error.status == 409 and error.reason == "AlreadyExists":
+    if reason == "AlreadyExists":
         return AlreadyExists
-    if error.status == 429:
-        verdict = "DisruptionBudget" in reasons or error.message.startswith("admission webhook")
-        busy = error.retry_after is not None or not is_status
-        return Throttled if busy and not verdict else TooManyRequests
-    if "ResourceVersionTooLarge" in reasons or "Too large resource version" in error.message:
+    if "ResourceVersionTooLarge" in causes or "Too large resource version" in message:
         return ResourceVersionTooLarge
-    if error.status >= 500:
+    if code >= 500:
         return ServerError
-    return _BY_STATUS.get(error.status, ApiError)
+    return _BY_STATUS.get(code, ApiError)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _causes(value: object) -> tuple[Cause, ...]:
+    if not isinstance(value, list):
+        return ()
+    return tuple(
+        Cause(_text(cause.get("reason")), _text(cause.get("message")), _text(cause.get("field")))
+        for cause in value
+        if isinstance(cause, Mapping)
+    )
 
 
 def _text(value: object) -> str:

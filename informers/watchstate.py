@@ -85,7 +85,10 @@ class Page(NamedTuple, Generic[T]):
 
 
 class Event(NamedTuple, Generic[T]):
-    """Input: one event of a watch (``ERROR`` is a :class:`Failed`). A bookmark has no object."""
+    """Input: one event of a watch. A bookmark has no object.
+
+    ``ERROR`` is a :class:`Failed`; types that do not exist yet are to be left out.
+    """
 
     type: EventType
     object: T | None
@@ -94,13 +97,16 @@ class Event(NamedTuple, Generic[T]):
 
 
 class Ended(NamedTuple):
-    """Input: the server closed the watch in good order, this long after it was asked for."""
+    """Input: the watch is over, this long after it was asked for: closed by the server, or the connection broke.
+
+    For an idle watch the two are the same: load balancers cut it off.
+    """
 
     lasted_s: float
 
 
 class Failed(NamedTuple):
-    """Input: the request failed, or the stream broke, fell silent or carried an ``ERROR`` event."""
+    """Input: the request failed, or the stream fell silent, is illegible or carried an ``ERROR`` event."""
 
     error: ApiError
 

@@ -10,8 +10,25 @@ from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
-from controller.cluster.objects import LABEL_CREATED_BY, KubeVirt, Node, PlacedPod, Pod, Vmi, Vmim
-from controller.cluster.placement import Domains, NodeRoom, Placement, affinity_domains, place, room_of
+from controller.cluster.objects import (
+    LABEL_CREATED_BY,
+    LABEL_HOSTNAME,
+    KubeVirt,
+    Node,
+    PlacedPod,
+    Pod,
+    Vmi,
+    Vmim,
+)
+from controller.cluster.placement import (
+    ANYWHERE,
+    Domains,
+    NodeRoom,
+    Placement,
+    affinity_domains,
+    place,
+    room_of,
+)
 from controller.cluster.pods import PodAffinityTerm
 from controller.cluster.selectors import LabelSelector
 from informers.informer import Informer
@@ -257,13 +274,22 @@ class Placer:
         self._view = view
         self._source = source
         self._arriving = arriving
+        self._known: dict[Hashable, Placement] = {}
 
     def __call__(self, pod: Pod) -> Placement:
-        """Fit and score all nodes but the source for ``pod``."""
-        return place(pod, self._rooms, self._domains(pod))
+        """Fit and score all nodes but the source for ``pod``; the same object for pods that are alike to it."""
+        domains = self._domains(pod)
+        if domains is not ANYWHERE:
+            return place(pod, self._rooms, domains)
+        shape = _shape(pod)
+        if shape not in self._known:
+            self._known[shape] = place(pod, self._rooms)
+        return self._known[shape]
 
     def _domains(self, pod: Pod) -> Domains:
-        return affinity_domains(pod, [*self._view.neighbours(pod), *self._arrivals])
+        domains = affinity_domains(pod, [*self._view.neighbours(pod), *self._arrivals])
+        here = (LABEL_HOSTNAME, self._source.labels.get(LABEL_HOSTNAME))
+        return ANYWHERE if not domains.demanded and domains.closed.keys() <= {here} else domains
 
     @cached_property
     def _arrivals(self) -> list[tuple[Pod, Node]]:
@@ -278,6 +304,12 @@ class Placer:
             if node.name in rooms:
                 rooms[node.name] = rooms[node.name].plus(pod.requests)
         return [(node, rooms[node.name]) for node in nodes]
+
+
+def _shape(pod: Pod) -> Hashable:
+    """All that filters and scores look at, but for affinity to other pods."""
+    selector = frozenset(pod.node_selector.items())
+    return (pod.node_name, pod.requests, selector, pod.affinity.node_affinity, pod.tolerations)
 
 
 def source_node(vmi: Vmi, vmim: Vmim) -> str:

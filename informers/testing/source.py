@@ -5,7 +5,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Generic
 
-from informers.errors import ApiError, BadRequest, Gone, Invalid, NoAnswer, ResourceVersionTooLarge
+from informers.errors import ApiError, BadRequest, Gone, Invalid, ResourceVersionTooLarge
 from informers.store import ObjectKey, T, key_of
 from informers.watchstate import Event, EventType, ListRequest, Page, WatchRequest
 
@@ -136,14 +136,14 @@ class FakeSource(Generic[T]):
         self._failures.append(None)
 
     def drop(self) -> None:
-        """Close all open watches in good order."""
+        """Close all open watches, as a server does after a while, or a lost connection."""
         for stream in self._streams:
             stream.closed = True
 
-    def break_off(self, error: ApiError | None = None) -> None:
-        """Break all open watches: the connection is lost, or an ``ERROR`` event says so."""
+    def break_off(self, error: ApiError) -> None:
+        """Break all open watches with an error, such as an ``ERROR`` event."""
         for stream in self._streams:
-            stream.send(error or NoAnswer("connection lost"))
+            stream.send(error)
             stream.closed = True
 
     def stall(self) -> None:

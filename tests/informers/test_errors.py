@@ -77,7 +77,9 @@ def test_retry_after_is_read_from_the_header_and_from_the_body() -> None:
     assert from_response(503, body, {"retry-AFTER": "2"}).retry_after == timedelta(seconds=2)
 
 
-@pytest.mark.parametrize("value", ["Wed, 21 Oct 2026 07:28:00 GMT", "-1", "0", "1.5", "", "soon", "\u00b2"])
+@pytest.mark.parametrize(
+    "value", ["Wed, 21 Oct 2026 07:28:00 GMT", "-1", "0", "1.5", "", "soon", "\u00b2", "9" * 5000]
+)
 def test_a_retry_after_that_is_no_number_of_seconds_counts_as_absent(value: str) -> None:
     assert from_response(503, b"", {"Retry-After": value}).retry_after is None
 
@@ -116,6 +118,8 @@ def test_a_page_of_html_is_cut_short_and_put_on_one_line() -> None:
         b'{"kind":"Status","message":null,"reason":7,"details":[],"code":"x"}',
         b'{"kind":"Status","details":{"causes":null,"retryAfterSeconds":"soon"}}',
         b'{"kind":"Status","details":{"causes":[null, 3, {"message": 4}]}}',
+        b'{"kind":"Status","details":{"causes":7,"retryAfterSeconds":-3}}',
+        b"[" * 100_000,
     ],
 )
 def test_no_body_is_too_strange_to_give_an_error(body: bytes) -> None:

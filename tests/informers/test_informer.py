@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from informers.errors import Garbled, Gone, ServerError
+from informers.errors import Garbled, Gone, NoAnswer, ServerError
 from informers.informer import Informer
 from informers.store import Change
 from informers.testing import FakeSource, Follower, ManualClock, OldVersion
@@ -108,6 +108,13 @@ def test_a_handler_that_raises_keeps_nothing_from_the_others() -> None:
     assert len(caught.value.exceptions) == 2
     assert told == ["a", "b"]
     assert informer.has_synced
+
+
+def test_a_late_deletion_of_a_predecessor_spares_its_successor() -> None:
+    informer = Informer[Thing]("things")
+    informer.replace([thing("a", uid="uid-2")])
+    informer.apply("DELETED", thing("a", uid="uid-1"))
+    assert len(informer.lister) == 1
 
 
 def test_only_events_with_objects_can_be_applied() -> None:
@@ -274,7 +281,12 @@ def test_a_broken_page_is_asked_for_again_not_the_whole_list() -> None:
 
 
 def test_a_stream_broken_by_an_error_event_goes_on() -> None:
-    for error in (None, Garbled("not JSON"), ServerError("no", status=500), Gone("gone", status=410)):
+    for error in (
+        NoAnswer("no"),
+        Garbled("not JSON"),
+        ServerError("no", status=500),
+        Gone("gone", status=410),
+    ):
         clock = manual_clock()
         source = FakeSource(stamp)
         informer = Informer[Thing]("things")

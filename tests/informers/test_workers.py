@@ -239,10 +239,17 @@ def test_stop_waits_for_running_handlers_starts_no_other_and_leaves_no_thread() 
     assert workers.statistics().queue.ready == 1
 
 
-def test_stop_wakes_threads_that_wait_for_a_far_off_key() -> None:
-    workers = Workers(quick_queue(), lambda key: None, SystemClock(), ignore)
-    workers.start(4)
-    workers.add_after("a", timedelta(days=100_000_000))
+def test_a_key_due_in_ages_disturbs_nothing_and_stop_wakes_who_waits_for_it() -> None:
+    """No operating system takes a timeout of so many years."""
+    came = threading.Event()
+    workers = Workers(quick_queue(), lambda key: came.set(), SystemClock(), ignore)
+    workers.start(1)
+    workers.add_after("far off", timedelta(days=100_000_000))
+    for _ in range(20):
+        came.clear()
+        workers.add("now")
+        assert came.wait(timeout=30)
+    assert workers.statistics().threads == 1
     assert workers.stop(LONG)
 
 

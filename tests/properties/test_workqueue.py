@@ -16,7 +16,7 @@ from informers.workers import Again, Workers
 from informers.workqueue import WorkQueue
 from tests.informers.builders import manual_clock
 
-keys = st.sampled_from("abcde")
+keys = st.sampled_from("abcd")
 delays_s = st.integers(1, 20).map(float)
 
 
@@ -286,6 +286,24 @@ def test_next_due_of_a_delayed_key_does_not_hand_it_out_early() -> None:
     assert queue.next_due() == 5.0
     assert queue.pop_ready(4.999) is None
     assert queue.pop_ready(5.0) == "a"
+
+
+@given(delays_s, delays_s, delays_s)
+def test_a_delay_replaced_by_an_earlier_one_never_brings_the_key(
+    late: float, less: float, then_s: float
+) -> None:
+    """Not even when the key has been worked on since, and waits again. Another key is due in between."""
+    queue = WorkQueue[str]()
+    queue.add_after("a", late + less, 0.0)
+    queue.add_after("a", late, 0.0)
+    queue.add_after("b", late + less / 2, 0.0)
+    assert queue.pop_ready(late) == "a"
+    queue.done("a")
+    queue.add_after("a", less + then_s, late)
+    assert queue.pop_ready(late + less / 2) == "b"
+    assert queue.next_due() == late + less + then_s
+    assert queue.pop_ready(late + less) is None
+    assert queue.statistics().delayed == 1
 
 
 @pytest.mark.parametrize(("base_s", "cap_s"), [(0.0, 1.0), (2.0, 1.0), (-1.0, 1.0), (1.0, math.inf)])
