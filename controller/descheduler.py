@@ -1,0 +1,288 @@
+"""The descheduler: finds over-utilised nodes, evicts one VM, follows its live migration to the end.
+
+The story, top to bottom: metrics are refreshed, nodes are classified, each over-utilised node is considered, a VM is
+chosen, a slot is reserved in the ledger, the eviction is sent as a dry run and then for real, the migration is
+followed until the metrics show it, and a freed slot wakes the nodes that wait. Every handler looks at the stores and
+may run at any time, any number of times; every decision is a pure function elsewhere.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from controller.cluster.caches import ClusterCaches
+from controller.cluster.objects import Vmi
+from controller.cluster.view import ClusterView
+from controller.evictions.answers import NOT_THE_VMS_FAULT, PASSING, EvictionAnswer, Verdict
+from controller.evictions.entry import Entry, Phase, VmKey
+from controller.evictions.ledger import Ledger
+from controller.evictions.lifecycle import Timing, advance, lost, next_look, overdue
+from controller.evictions.plan import Plan, entry_for, plan_node
+from controller.evictions.rebuild import finished_migrations, finished_record, found_in_flight, found_settling
+from controller.evictions.select import why_not
+from controller.evictions.views import Alarm, LedgerView, Refusal
+from controller.keys import (
+    Consider,
+    Follow,
+    Key,
+    Reclassify,
+    Refresh,
+    keys_of_node,
+    keys_of_vmi,
+    keys_of_vmim,
+)
+from controller.monitor import Monitor
+from controller.policy.model import Mode, Policy
+from controller.ports import DescheduleObserver, EvictionApi, MetricsSource
+from controller.survey import Survey
+from controller.utilization.classify import NodeClass
+from controller.utilization.reading import MetricsError
+from informers.clock import Clock
+from informers.workers import Again, Workers
+from informers.workqueue import WorkQueue
+
+WAIT_FOR_POLICY = timedelta(seconds=5)
+
+
+class Descheduler:
+    """Handlers of the queue keys. State lives in the stores, the monitor and the ledger, not here.
+
+    ``start`` is called once, when the caches have synced (and the lease is held): it rebuilds the ledger before the
+    first decision.
+    """
+
+    def __init__(
+        self,
+        caches: ClusterCaches,
+        metrics: MetricsSource,
+        evictions: EvictionApi,
+        observer: DescheduleObserver,
+        current_policy: Callable[[], Policy | None],
+        clock: Clock,
+    ) -> None:
+        self._view = ClusterView.over(caches)
+        self._api = evictions
+        self._observer = observer
+        self._current_policy = current_policy
+        self._clock = clock
+        self._monitor = Monitor(metrics, caches.nodes.lister, clock, with_vms=True)
+        self._ledger = Ledger(clock)
+        self._survey = Survey(self._view, self._monitor, clock)
+        self.workers: Workers[Key] = Workers(WorkQueue(), self.handle, clock, observer.failed)
+        caches.nodes.add_handler(keys_of_node, self.workers.add)
+        caches.vmis.add_handler(keys_of_vmi, self.workers.add)
+        caches.vmims.add_handler(keys_of_vmim, self.workers.add)
+
+    @property
+    def ledger(self) -> LedgerView:
+        return self._ledger.view()
+
+    def start(self) -> None:
+        """Rebuild the ledger from the caches, then begin to refresh."""
+        policy = self._current_policy()
+        if policy is not None:
+            self._rebuild(policy)
+        self.workers.add(Refresh())
+
+    def handle(self, key: Key) -> Again | None:
+        policy = self._current_policy()
+        if policy is None:
+            return Again(WAIT_FOR_POLICY) if isinstance(key, Refresh) else None
+        match key:
+            case Refresh():
+                return self._refresh(policy)
+            case Reclassify():
+                self._reclassify(policy)
+                return None
+            case Consider(node):
+                return self._consider(node, policy)
+            case Follow(vm):
+                return self._follow(vm, policy)
+
+    # --- metrics ---
+
+    def _refresh(self, policy: Policy) -> Again:
+        try:
+            self._observer.refreshed(self._monitor.refresh(policy))
+        except MetricsError as error:
+            self._observer.metrics_failed(str(error))
+        self._reclassify(policy)
+        return Again(policy.metrics.refresh_interval)
+
+    def _reclassify(self, policy: Policy) -> None:
+        classification = self._monitor.reclassify(policy)
+        self._observer.classified(classification)
+        for entry in self._ledger.view().entries:
+            if entry.phase is Phase.SETTLING:
+                self.workers.add(Follow(entry.vm))
+        self._wake_nodes()
+
+    def _wake_nodes(self) -> None:
+        """Let every over-utilised node be considered, worst first."""
+        classification = self._monitor.classification
+        if classification is not None and not classification.skipped:
+            for node in classification.over_utilised():
+                self.workers.add(Consider(node))
+
+    # --- deciding and evicting ---
+
+    def _consider(self, node: str, policy: Policy) -> Again | None:
+        plan, view = self._plan(node, policy)
+        if plan is None:
+            return None
+        self._observer.planned(plan)
+        if plan.choice is None or policy.mode is Mode.PREDICTIVE:
+            return None  # a freed slot, a settled move or the next refresh asks again
+        known = frozenset(m.metadata.uid for m in self._view.migrations_of(plan.choice.candidate.vmi))
+        entry = entry_for(plan.choice, node, known, self._clock.now())
+        if not self._ledger.try_open(entry, view.version):
+            self._plan_again(node)  # the ledger has changed since the view
+            return None
+        self._observer.transition(None, entry)
+        self.workers.add(Follow(entry.vm))  # whatever happens now, the entry is looked after
+        return self._evict(plan, entry, policy)
+
+    def _plan(self, node: str, policy: Policy) -> tuple[Plan | None, LedgerView]:
+        """The plan for a node as everything stands now; ``None`` if it is not, or no longer, over-utilised."""
+        view, classification = self._ledger.view(), self._monitor.classification
+        if (
+            classification is None
+            or classification.skipped
+            or classification.class_of(node) is not NodeClass.OVER
+        ):
+            return None, view
+        ground = self._survey.ground(node, policy, view)
+        if ground is None:
+            return None, view
+        return plan_node(classification.nodes[node], self._survey.slots(ground), ground), view
+
+    def _evict(self, plan: Plan, entry: Entry, policy: Policy) -> Again | None:
+        """Dry run, then the request; the slot is reserved already and is released unless the VM moves."""
+        assert plan.choice is not None  # noqa: S101
+        pod = plan.choice.candidate.pod
+        if not self._still_right(entry, policy):
+            self._release(entry)
+            self._plan_again(entry.source)
+            return None
+        rehearsal = self._api.evict(pod, dry_run=True)
+        self._observer.answered(entry, rehearsal, dry_run=True)
+        accepted = (
+            {Verdict.TRIGGERED, Verdict.GRANTED} if policy.evictions.allow_shutdown else {Verdict.TRIGGERED}
+        )
+        if rehearsal.verdict not in accepted:
+            return self._refused(entry, rehearsal, policy)
+        answer = self._api.evict(pod, dry_run=False)
+        self._observer.answered(entry, answer, dry_run=False)
+        if answer.verdict is Verdict.NO_ANSWER:
+            self._ledger.confirm(entry.pod_uid, answered=False)
+        elif answer.verdict is Verdict.GRANTED and not policy.evictions.allow_shutdown:
+            self._alarm(entry, policy)
+        elif answer.verdict not in accepted:
+            return self._refused(entry, answer, policy)
+        self._plan_again(entry.source)  # there may be room for another
+        return None
+
+    def _still_right(self, entry: Entry, policy: Policy) -> bool:
+        """The plan once more against the stores as they are now; only our own reservation has come since."""
+        if self._current_policy() is not policy:
+            return False
+        view = self._ledger.view()
+        others = replace(view, entries=tuple(e for e in view.entries if e.pod_uid != entry.pod_uid))
+        ground = self._survey.ground(entry.source, policy, others)
+        if ground is None:
+            return False
+        same = [c for c in ground.candidates if c.pod.metadata.uid == entry.pod_uid]
+        return bool(same) and why_not(same[0], ground) is None
+
+    def _refused(self, entry: Entry, answer: EvictionAnswer, policy: Policy) -> Again | None:
+        """Give the slot back. A verdict on the VM is remembered, so that it is not asked again and again."""
+        self._release(entry)
+        if answer.verdict in NOT_THE_VMS_FAULT:
+            return Again(answer.retry_after or policy.metrics.refresh_interval)
+        if answer.verdict not in PASSING:
+            until = self._clock.now() + policy.evictions.cooldown.base
+            self._ledger.refuse(entry.vmi_uid, Refusal(answer.message, until))
+            self._plan_again(entry.source)  # another VM of the node may do
+            return None
+        return None
+
+    def _plan_again(self, node: str) -> None:
+        self.workers.add(Consider(node))
+
+    def _release(self, entry: Entry) -> None:
+        self._ledger.release(entry.pod_uid)
+        self._observer.transition(entry, None)
+
+    def _alarm(self, entry: Entry, policy: Policy) -> None:
+        reason = f"the eviction of {entry.vm} was granted, so the VM goes down instead of migrating"
+        self._ledger.raise_alarm(Alarm(reason, policy.digest))
+        self._observer.alarmed(reason)
+
+    # --- following ---
+
+    def _follow(self, vm: VmKey, policy: Policy) -> Again | None:
+        """Bring the entries of one VM up to what the stores show, and take up what has no entry yet."""
+        timing, now = _timing(policy), self._clock.now()
+        vmi = self._view.vmi(vm)
+        waits = []
+        for entry in [e for e in self._ledger.view().entries if e.vm == vm]:
+            after = advance(
+                entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now
+            )
+            if overdue(after, timing, now):
+                after = self._look_up(after, timing)
+            self._put(entry, after)
+            if after.open and (wait := next_look(after, timing, now)) is not None:
+                waits.append(wait)
+        if vmi is not None and (found := self._take_up(vmi, policy)) is not None:
+            waits.extend(filter(None, [next_look(found, timing, now)]))
+        return Again(min(waits)) if waits else None
+
+    def _look_up(self, entry: Entry, timing: Timing) -> Entry:
+        """No sign came: ask the API itself, once, before the eviction is given up for lost."""
+        vmi = self._api.read_vmi(entry.vm)
+        now = self._clock.now()
+        after = advance(entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now)
+        return lost(after, now) if overdue(after, timing, now) else after
+
+    def _put(self, before: Entry, after: Entry) -> None:
+        if after is before or not self._ledger.observe(before, after):
+            return
+        self._observer.transition(before, after)
+        if before.holds_slot() and not after.holds_slot():
+            self._wake_nodes()
+
+    def _take_up(self, vmi: Vmi, policy: Policy) -> Entry | None:
+        """Remember ended migrations for cool-downs and breakers, and open an entry for what has none.
+
+        That is somebody else's migration, or one of which no sign came in time; they ended when we saw it.
+        """
+        known, timing, now = self._survey.known(vmi), _timing(policy), self._clock.now()
+        ended = [finished_record(m, vmi.uid, observed_at=now) for m in known.migrations]
+        news = [f for f in ended if f is not None and self._ledger.remember(f)]
+        if any(e.vmi_uid == vmi.uid for e in self._ledger.view().entries):
+            return None
+        found = found_in_flight(known, timing, now)
+        if found is None and any(f.succeeded for f in news):
+            found = found_settling(known, timing, now)
+        if found is None or not self._ledger.adopt(found):
+            return None
+        self._observer.transition(None, found)
+        return found
+
+    def _rebuild(self, policy: Policy) -> None:
+        """There is no private storage: what was on the move, and what to remember, is read off the cluster."""
+        timing, now = _timing(policy), self._clock.now()
+        entries, finished = [], []
+        for known in self._survey.everything():
+            finished.extend(finished_migrations(known.migrations, known.vmi))
+            entry = found_in_flight(known, timing, now) or found_settling(known, timing, now)
+            if entry is not None:
+                entries.append(entry)
+                self.workers.add(Follow(entry.vm))
+        self._ledger.replace_all(entries, finished)
+
+
+def _timing(policy: Policy) -> Timing:
+    evictions = policy.evictions
+    return Timing(evictions.acknowledge_timeout, evictions.migration_timeout, policy.effective_settle)

@@ -1,0 +1,1 @@
+"""Which VM to evict, whether one may be evicted now, and what became of it."""

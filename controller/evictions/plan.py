@@ -1,0 +1,57 @@
+"""One over-utilised node considered: may it send a VM, which one, and if none, why. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from controller.cluster.queries import Reason
+from controller.evictions.entry import Entry, Phase
+from controller.evictions.gate import Slots, why_closed
+from controller.evictions.select import Choice, Ground, PassedOver, select
+from controller.utilization.classify import NodeVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was decided for a node and why; ``choice`` is ``None`` when nothing is to be evicted."""
+
+    node: str
+    at: datetime
+    verdict: NodeVerdict
+    slots: Slots
+    choice: Choice | None = None
+    rest: Reason | None = None
+    """Why nothing is chosen."""
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+def plan_node(verdict: NodeVerdict, slots: Slots, ground: Ground) -> Plan:
+    """Gate first, then whether the node still hurts once the moves under way are charged, then selection."""
+    source = ground.source
+    plan = partial(Plan, source.name, ground.now, verdict, slots)
+    if (closed := why_closed(source.name, slots, ground.ledger, ground.policy, ground.now)) is not None:
+        return plan(rest=closed)
+    if not ground.picture.hurts(source.name, source.allocatable, ground.policy.thresholds.floor):
+        return plan(rest=Reason("Relieved", "with the moves under way it is below every floor"))
+    selection = select(ground)
+    if selection.choice is None:
+        return plan(rest=Reason("NoUsefulMove", selection.note), passed_over=selection.passed_over)
+    return plan(choice=selection.choice, passed_over=selection.passed_over)
+
+
+def entry_for(choice: Choice, source: str, known_migrations: frozenset[str], now: datetime) -> Entry:
+    """What the ledger reserves for a choice, before any request. ``known_migrations``: UIDs of the VM's VMIMs."""
+    candidate = choice.candidate
+    return Entry(
+        pod_uid=candidate.pod.metadata.uid,
+        pod=candidate.pod.metadata.name,
+        vm=candidate.key,
+        vmi_uid=candidate.vmi.uid,
+        source=source,
+        phase=Phase.REQUESTED,
+        opened_at=now,
+        changed_at=now,
+        target=choice.target,
+        load=candidate.load,
+        before=known_migrations,
+    )

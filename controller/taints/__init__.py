@@ -1,0 +1,1 @@
+"""Soft taints: what nodes should carry."""

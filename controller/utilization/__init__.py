@@ -1,0 +1,1 @@
+"""What nodes feel: snapshots of metrics, their recent history, classification."""
