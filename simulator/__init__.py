@@ -1,0 +1,1 @@
+"""A KubeVirt cluster in one process, to try the controller's real code on."""

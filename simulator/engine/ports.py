@@ -1,0 +1,115 @@
+"""The controller's ports on the simulated cluster: metrics, evictions, node patches, and the clock."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from controller.cluster.objects import Node, Pod, Taint, Vmi
+from controller.evictions.answers import EvictionAnswer, interpret
+from controller.evictions.entry import VmKey
+from controller.utilization.reading import Answer, MetricsError, Sample
+from simulator.agenda import EPOCH, Agenda
+from simulator.kubevirt import ControlPlane
+from simulator.metrics import NODE_SERIES, VM_SERIES, RecordedMetrics
+from simulator.objectstore import VMI, ObjectStore
+from simulator.trouble import MetricsOutage, MetricTroubles
+
+EPOCH_S = EPOCH.timestamp()
+_TIMESTAMP = re.compile(r"timestamp\((.*)\)")
+
+
+class BrokenInvariant(BaseException):  # says what broke
+    """The controller did something that it must never do. The run ends here.
+
+    Not an ``Exception``: workers take those for a handler's trouble and try again.
+    """
+
+
+class AgendaClock:
+    """The controller's clock: the world's time."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self._agenda.now_s)
+
+    def monotonic(self) -> float:
+        return self._agenda.now_s
+
+
+class SimulatedMetrics:
+    """Answers instant queries for the recorded series, and ``timestamp()`` of them; it evaluates no PromQL.
+
+    An answer later than ``deadline`` is none, as for a real client.
+    """
+
+    def __init__(
+        self, metrics: RecordedMetrics, troubles: MetricTroubles, agenda: Agenda, deadline: timedelta
+    ) -> None:
+        self._metrics = metrics
+        self._troubles = troubles
+        self._agenda = agenda
+        self._deadline_s = deadline.total_seconds()
+
+    def instant(self, expression: str) -> Answer:
+        wrapped = _TIMESTAMP.fullmatch(expression)
+        series = wrapped[1] if wrapped else expression
+        try:
+            samples = self._metrics.series(series)
+        except KeyError:
+            known = ", ".join([*NODE_SERIES, *VM_SERIES])
+            raise MetricsError(
+                f"the simulator knows only recorded series, not {expression!r}: {known}"
+            ) from None
+        if self._troubles.delay_s(series, self._agenda.now_s) > self._deadline_s:
+            raise MetricsError(f"{expression}: no answer within {self._deadline_s:g} s")
+        try:
+            samples, warnings = self._troubles.apply(series, samples, self._agenda.now_s)
+        except MetricsOutage as error:
+            raise MetricsError(str(error)) from error
+        if wrapped:
+            return Answer([Sample(labels, EPOCH_S + at_s) for labels, _, at_s in samples], tuple(warnings))
+        return Answer(samples, tuple(warnings))
+
+
+class SimulatedEvictions:
+    """The eviction subresource. ``check`` hears of every real request before it is sent."""
+
+    def __init__(self, control_plane: ControlPlane, store: ObjectStore, check: Callable[[Pod], None]) -> None:
+        self._control_plane = control_plane
+        self._store = store
+        self._check = check
+
+    def evict(self, pod: Pod, *, dry_run: bool) -> EvictionAnswer:
+        if not dry_run:
+            self._check(pod)
+        answer = self._control_plane.evict(
+            pod.metadata.namespace,
+            pod.metadata.name,
+            dry_run=dry_run,
+            uid=pod.metadata.uid,
+            requested_by="sigs.k8s.io/descheduler",
+            asked_by="rebalancer",
+        )
+        wait = timedelta(seconds=answer.retry_after_s) if answer.retry_after_s is not None else None
+        return interpret(answer.status, answer.message, wait)
+
+    def read_vmi(self, vm: VmKey) -> Vmi | None:
+        found = self._store.get(VMI, vm.namespace, vm.name)
+        return msgspec.convert(found, Vmi) if found is not None else None
+
+
+class SimulatedPatcher:
+    """Node patches, guarded by the resourceVersion that was read."""
+
+    def __init__(self, control_plane: ControlPlane, check: Callable[[Node], None]) -> None:
+        self._control_plane = control_plane
+        self._check = check
+
+    def replace_taints(self, node: Node, taints: Sequence[Taint]) -> bool:
+        self._check(node)
+        wanted = [msgspec.to_builtins(taint) for taint in taints]
+        return self._control_plane.replace_taints(node.name, node.metadata.resource_version, wanted)
