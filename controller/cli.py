@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import click
 
+from controller.commands import descheduler, soft_tainter
 from controller.policy.document import MAX_CHARACTERS
 from controller.policy.parse import parse_policy
 from controller.policy.problems import PolicyErrors
@@ -74,6 +75,10 @@ def check_policy(file: str) -> None:
         raise click.BadParameter(f"{file}: not UTF-8 text", param_hint="'FILE'") from error
     policy = parse_policy(text, source="<stdin>" if file == "-" else file)
     click.echo(policy_yaml(policy), nl=False)
+
+
+main.add_command(descheduler)
+main.add_command(soft_tainter)
 
 
 def _plugins() -> Iterable[EntryPoint]:

@@ -15,10 +15,11 @@ from controller.cluster.objects import Vmi
 from controller.cluster.view import ClusterView
 from controller.evictions.answers import NOT_THE_VMS_FAULT, PASSING, EvictionAnswer, Verdict
 from controller.evictions.entry import Entry, Phase, VmKey
+from controller.evictions.gate import stopped
 from controller.evictions.ledger import Ledger
 from controller.evictions.lifecycle import Timing, advance, lost, next_look, overdue
 from controller.evictions.plan import Plan, entry_for, plan_node
-from controller.evictions.rebuild import finished_migrations, finished_record, found_in_flight, found_settling
+from controller.evictions.rebuild import finished_migrations, found_in_flight, found_settling
 from controller.evictions.select import why_not
 from controller.evictions.views import Alarm, LedgerView, Refusal
 from controller.keys import (
@@ -42,13 +43,15 @@ from informers.workers import Again, Workers
 from informers.workqueue import WorkQueue
 
 WAIT_FOR_POLICY = timedelta(seconds=5)
+WAIT_FOR_REBUILD = timedelta(seconds=1)
+SHORTEST_REST = timedelta(seconds=30)
 
 
 class Descheduler:
     """Handlers of the queue keys. State lives in the stores, the monitor and the ledger, not here.
 
-    ``start`` is called once, when the caches have synced (and the lease is held): it rebuilds the ledger before the
-    first decision.
+    ``start`` is called once, when the caches have synced (and the lease is held). Nothing is decided before there is a
+    policy and the ledger has been rebuilt from the caches.
     """
 
     def __init__(
@@ -67,6 +70,9 @@ class Descheduler:
         self._clock = clock
         self._monitor = Monitor(metrics, caches.nodes.lister, clock, with_vms=True)
         self._ledger = Ledger(clock)
+        self._rebuilt = False  # set once, by the handler of Refresh
+        # Until when the API server asked us to be patient. Any handler; a lost update costs one request too early.
+        self._patience_until = clock.now()
         self._survey = Survey(self._view, self._monitor, clock)
         self.workers: Workers[Key] = Workers(WorkQueue(), self.handle, clock, observer.failed)
         caches.nodes.add_handler(keys_of_node, self.workers.add)
@@ -77,27 +83,28 @@ class Descheduler:
     def ledger(self) -> LedgerView:
         return self._ledger.view()
 
-    def start(self) -> None:
-        """Rebuild the ledger from the caches, then begin to refresh."""
-        policy = self._current_policy()
-        if policy is not None:
-            self._rebuild(policy)
+    def start(self, alarm: Alarm | None = None) -> None:
+        """Begin to refresh. ``alarm``: one that was raised before a restart."""
+        if alarm is not None:
+            self._ledger.raise_alarm(alarm)
         self.workers.add(Refresh())
 
     def handle(self, key: Key) -> Again | None:
         policy = self._current_policy()
         if policy is None:
             return Again(WAIT_FOR_POLICY) if isinstance(key, Refresh) else None
-        match key:
-            case Refresh():
-                return self._refresh(policy)
-            case Reclassify():
-                self._reclassify(policy)
-                return None
-            case Consider(node):
-                return self._consider(node, policy)
-            case Follow(vm):
-                return self._follow(vm, policy)
+        if isinstance(key, Refresh):
+            return self._refresh(policy)
+        if self._rebuilt:
+            match key:
+                case Reclassify():
+                    self._reclassify(policy)
+                    return None
+                case Consider(node):
+                    return self._consider(node, policy)
+                case Follow(vm):
+                    return self._follow(vm, policy)
+        return Again(WAIT_FOR_REBUILD)
 
     # --- metrics ---
 
@@ -106,6 +113,11 @@ class Descheduler:
             self._observer.refreshed(self._monitor.refresh(policy))
         except MetricsError as error:
             self._observer.metrics_failed(str(error))
+        if not self._rebuilt:
+            moving = self._rebuild(policy)
+            self._rebuilt = True
+            for vm in moving:
+                self.workers.add(Follow(vm))
         self._reclassify(policy)
         return Again(policy.metrics.refresh_interval)
 
@@ -119,7 +131,8 @@ class Descheduler:
 
     def _wake_nodes(self) -> None:
         """Let every over-utilised node be considered, worst first."""
-        classification = self._monitor.classification
+        policy = self._current_policy()
+        classification = self._monitor.classification(policy) if policy is not None else None
         if classification is not None and not classification.skipped:
             for node in classification.over_utilised():
                 self.workers.add(Consider(node))
@@ -127,6 +140,8 @@ class Descheduler:
     # --- deciding and evicting ---
 
     def _consider(self, node: str, policy: Policy) -> Again | None:
+        if (patience := self._patience_until - self._clock.now()) > timedelta(0):
+            return Again(patience)
         plan, view = self._plan(node, policy)
         if plan is None:
             return None
@@ -144,7 +159,7 @@ class Descheduler:
 
     def _plan(self, node: str, policy: Policy) -> tuple[Plan | None, LedgerView]:
         """The plan for a node as everything stands now; ``None`` if it is not, or no longer, over-utilised."""
-        view, classification = self._ledger.view(), self._monitor.classification
+        view, classification = self._ledger.view(), self._monitor.classification(policy)
         if (
             classification is None
             or classification.skipped
@@ -160,36 +175,39 @@ class Descheduler:
         """Dry run, then the request; the slot is reserved already and is released unless the VM moves."""
         assert plan.choice is not None  # noqa: S101
         pod = plan.choice.candidate.pod
-        if not self._still_right(entry, policy):
-            self._release(entry)
-            self._plan_again(entry.source)
-            return None
-        rehearsal = self._api.evict(pod, dry_run=True)
-        self._observer.answered(entry, rehearsal, dry_run=True)
-        accepted = (
-            {Verdict.TRIGGERED, Verdict.GRANTED} if policy.evictions.allow_shutdown else {Verdict.TRIGGERED}
-        )
-        if rehearsal.verdict not in accepted:
-            return self._refused(entry, rehearsal, policy)
-        answer = self._api.evict(pod, dry_run=False)
-        self._observer.answered(entry, answer, dry_run=False)
-        if answer.verdict is Verdict.NO_ANSWER:
-            self._ledger.confirm(entry.pod_uid, answered=False)
-        elif answer.verdict is Verdict.GRANTED and not policy.evictions.allow_shutdown:
-            self._alarm(entry, policy)
-        elif answer.verdict not in accepted:
-            return self._refused(entry, answer, policy)
+        accepted = {Verdict.TRIGGERED}
+        if policy.evictions.allow_shutdown:
+            accepted.add(Verdict.GRANTED)
+        for dry_run in (True, False):
+            if not self._still_right(entry, policy):
+                self._release(entry)
+                self._plan_again(entry.source)
+                return None
+            answer = self._api.evict(pod, dry_run=dry_run)
+            self._observer.answered(entry, answer, dry_run=dry_run)
+            if answer.verdict in accepted:
+                continue
+            if dry_run or answer.verdict not in (Verdict.NO_ANSWER, Verdict.GRANTED):
+                return self._refused(entry, answer, policy)
+            self._may_be_moving(entry, answer, policy)
         self._plan_again(entry.source)  # there may be room for another
         return None
 
+    def _may_be_moving(self, entry: Entry, answer: EvictionAnswer, policy: Policy) -> None:
+        """The request may have been carried out: the entry stays, and ``Follow`` finds out."""
+        if answer.verdict is Verdict.GRANTED:
+            self._alarm(entry, policy)
+        elif (unknown := self._ledger.lose_answer(entry.pod_uid)) is not None:
+            self._observer.transition(entry, unknown)
+
     def _still_right(self, entry: Entry, policy: Policy) -> bool:
         """The plan once more against the stores as they are now; only our own reservation has come since."""
-        if self._current_policy() is not policy:
-            return False
         view = self._ledger.view()
+        if self._current_policy() is not policy or stopped(view, policy) is not None:
+            return False
         others = replace(view, entries=tuple(e for e in view.entries if e.pod_uid != entry.pod_uid))
         ground = self._survey.ground(entry.source, policy, others)
-        if ground is None:
+        if ground is None or ground.source.unschedulable or not ground.source.ready:
             return False
         same = [c for c in ground.candidates if c.pod.metadata.uid == entry.pod_uid]
         return bool(same) and why_not(same[0], ground) is None
@@ -197,26 +215,35 @@ class Descheduler:
     def _refused(self, entry: Entry, answer: EvictionAnswer, policy: Policy) -> Again | None:
         """Give the slot back. A verdict on the VM is remembered, so that it is not asked again and again."""
         self._release(entry)
-        if answer.verdict in NOT_THE_VMS_FAULT:
-            return Again(answer.retry_after or policy.metrics.refresh_interval)
-        if answer.verdict not in PASSING:
-            until = self._clock.now() + policy.evictions.cooldown.base
-            self._ledger.refuse(entry.vmi_uid, Refusal(answer.message, until))
-            self._plan_again(entry.source)  # another VM of the node may do
+        if answer.verdict in PASSING:
             return None
+        if answer.retry_after is not None:
+            self._patience_until = self._clock.now() + answer.retry_after
+        if answer.verdict in NOT_THE_VMS_FAULT:
+            if answer.verdict is Verdict.NO_ANSWER:
+                self._let_rest(entry, "no answer came", policy.metrics.refresh_interval)
+            return Again(answer.retry_after or policy.metrics.refresh_interval)
+        self._let_rest(entry, answer.message or str(answer.verdict), policy.evictions.cooldown.base)
+        self._wake_nodes()  # another VM of this node may do, or another node that waits for a slot
         return None
+
+    def _let_rest(self, entry: Entry, why: str, rest: timedelta) -> None:
+        """Not the same VM again at once, whatever the policy says: that would only get the same answer."""
+        until = self._clock.now() + max(rest, SHORTEST_REST)
+        self._ledger.refuse(entry.vmi_uid, Refusal(why, until))
 
     def _plan_again(self, node: str) -> None:
         self.workers.add(Consider(node))
 
     def _release(self, entry: Entry) -> None:
-        self._ledger.release(entry.pod_uid)
-        self._observer.transition(entry, None)
+        if self._ledger.release(entry.pod_uid):
+            self._observer.transition(entry, None)
 
     def _alarm(self, entry: Entry, policy: Policy) -> None:
         reason = f"the eviction of {entry.vm} was granted, so the VM goes down instead of migrating"
-        self._ledger.raise_alarm(Alarm(reason, policy.digest))
-        self._observer.alarmed(reason)
+        alarm = Alarm(reason, policy.digest)
+        self._ledger.raise_alarm(alarm)
+        self._observer.alarmed(alarm)
 
     # --- following ---
 
@@ -231,7 +258,7 @@ class Descheduler:
             )
             if overdue(after, timing, now):
                 after = self._look_up(after, timing)
-            self._put(entry, after)
+            self._put(entry, after, policy)
             if after.open and (wait := next_look(after, timing, now)) is not None:
                 waits.append(wait)
         if vmi is not None and (found := self._take_up(vmi, policy)) is not None:
@@ -245,10 +272,12 @@ class Descheduler:
         after = advance(entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now)
         return lost(after, now) if overdue(after, timing, now) else after
 
-    def _put(self, before: Entry, after: Entry) -> None:
+    def _put(self, before: Entry, after: Entry, policy: Policy) -> None:
         if after is before or not self._ledger.observe(before, after):
             return
         self._observer.transition(before, after)
+        if after.ours and after.phase in (Phase.LOST, Phase.CANCELLED):
+            self._let_rest(after, f"its last eviction was {after.phase}", policy.evictions.cooldown.base)
         if before.holds_slot() and not after.holds_slot():
             self._wake_nodes()
 
@@ -258,8 +287,8 @@ class Descheduler:
         That is somebody else's migration, or one of which no sign came in time; they ended when we saw it.
         """
         known, timing, now = self._survey.known(vmi), _timing(policy), self._clock.now()
-        ended = [finished_record(m, vmi.uid, observed_at=now) for m in known.migrations]
-        news = [f for f in ended if f is not None and self._ledger.remember(f)]
+        ended = finished_migrations(known.migrations, vmi, observed_at=now)
+        news = [f for f in ended if self._ledger.remember(f)]
         if any(e.vmi_uid == vmi.uid for e in self._ledger.view().entries):
             return None
         found = found_in_flight(known, timing, now)
@@ -270,8 +299,11 @@ class Descheduler:
         self._observer.transition(None, found)
         return found
 
-    def _rebuild(self, policy: Policy) -> None:
-        """There is no private storage: what was on the move, and what to remember, is read off the cluster."""
+    def _rebuild(self, policy: Policy) -> list[VmKey]:
+        """There is no private storage: what was on the move, and what to remember, is read off the cluster.
+
+        Returns the VMs to follow.
+        """
         timing, now = _timing(policy), self._clock.now()
         entries, finished = [], []
         for known in self._survey.everything():
@@ -279,8 +311,8 @@ class Descheduler:
             entry = found_in_flight(known, timing, now) or found_settling(known, timing, now)
             if entry is not None:
                 entries.append(entry)
-                self.workers.add(Follow(entry.vm))
         self._ledger.replace_all(entries, finished)
+        return [entry.vm for entry in entries]
 
 
 def _timing(policy: Policy) -> Timing:

@@ -1,5 +1,7 @@
 """Refreshing and classifying: what the descheduler and the soft-tainter both do, each for itself."""
 
+from threading import Lock
+
 from controller.cluster.objects import Node
 from controller.cluster.selectors import LabelSelector
 from controller.policy.model import Policy
@@ -14,8 +16,8 @@ from informers.store import Lister
 class Monitor:
     """Owns the history of snapshots and the classification made of it.
 
-    Only the handlers of the refresh and reclassify keys call ``refresh`` and ``reclassify``; the work queue never
-    works on one key twice at once. Both results are replaced whole and may be read from any thread.
+    ``refresh`` is for the handler of one key, on which the work queue never works twice at once. Results are replaced
+    whole and may be read from any thread.
     """
 
     def __init__(self, source: MetricsSource, nodes: Lister[Node], clock: Clock, *, with_vms: bool) -> None:
@@ -25,8 +27,9 @@ class Monitor:
         self._with_vms = with_vms
         self._history = History()
         self._asked: list[str] = []
-        self.classification: Classification | None = None
-        """The newest one; ``None`` before the first and after a change of policy."""
+        # Held while classifying, so that of two at once the later one sees, and leaves, the newer history.
+        self._lock = Lock()
+        self._classified: tuple[Policy, Classification] | None = None
 
     @property
     def latest(self) -> Snapshot | None:
@@ -51,11 +54,18 @@ class Monitor:
         return snapshot
 
     def reclassify(self, policy: Policy) -> Classification:
-        nodes = eligible_nodes(self._nodes.list(), policy.node_selector)
-        self.classification = classify(
-            self._history.snapshots, nodes, policy.metrics, policy.thresholds, self._clock.now()
-        )
-        return self.classification
+        with self._lock:
+            nodes = eligible_nodes(self._nodes.list(), policy.node_selector)
+            classification = classify(
+                self._history.snapshots, nodes, policy.metrics, policy.thresholds, self._clock.now()
+            )
+            self._classified = policy, classification
+            return classification
+
+    def classification(self, policy: Policy) -> Classification | None:
+        """The newest one under this policy; ``None`` if there is none yet."""
+        classified = self._classified
+        return classified[1] if classified is not None and classified[0] is policy else None
 
 
 def eligible_nodes(nodes: list[Node], selector: LabelSelector) -> list[Node]:

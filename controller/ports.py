@@ -8,6 +8,7 @@ from controller.cluster.objects import Node, Pod, Taint, Vmi
 from controller.evictions.answers import EvictionAnswer
 from controller.evictions.entry import Entry, VmKey
 from controller.evictions.plan import Plan
+from controller.evictions.views import Alarm
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Answer, Snapshot
 
@@ -53,7 +54,8 @@ class DescheduleObserver(Observer, Protocol):
     def transition(self, before: Entry | None, after: Entry | None) -> None:
         """An entry was opened (no ``before``), moved on, or was released (no ``after``)."""
 
-    def alarmed(self, reason: str) -> None: ...
+    def alarmed(self, alarm: Alarm) -> None:
+        """A VM went down by our hand; all evicting has stopped until the policy changes."""
 
 
 class TaintObserver(Observer, Protocol):

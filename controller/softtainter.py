@@ -12,7 +12,7 @@ from controller.cluster.objects import Node
 from controller.monitor import Monitor
 from controller.policy.model import Mode, Policy
 from controller.ports import MetricsSource, NodePatcher, TaintObserver
-from controller.taints.desired import desired_keys, merged, our_keys
+from controller.taints.desired import desired_keys, merged
 from controller.utilization.reading import MetricsError
 from informers.clock import Clock
 from informers.informer import Informer
@@ -38,8 +38,8 @@ Key = Refresh | Taint
 WAIT_FOR_POLICY = timedelta(seconds=5)
 
 
-class ConflictError(Exception):
-    """The node has changed since it was read; its key comes again and reads afresh."""
+AFTER_CONFLICT = timedelta(milliseconds=200)
+"""The node has changed since it was read; by then the watch should have brought the change."""
 
 
 class SoftTainter:
@@ -74,9 +74,7 @@ class SoftTainter:
             case Refresh():
                 return self._refresh(policy)
             case Taint(node):
-                if policy is not None:
-                    self._taint(node, policy)
-                return None
+                return self._taint(node, policy) if policy is not None else None
 
     def _refresh(self, policy: Policy | None) -> Again:
         if policy is None:
@@ -95,22 +93,21 @@ class SoftTainter:
         """The keys the node should carry instead of those it does; ``None`` if nothing is to be done."""
         wanted = desired_keys(
             node.name,
-            self._monitor.classification,
+            self._monitor.classification(policy),
             policy.soft_taints,
             policy.metrics.max_age,
             self._started_at,
         )
-        return wanted if wanted is not None and wanted != our_keys(node.taints) else None
+        return wanted if wanted is not None and merged(node.taints, wanted) != list(node.taints) else None
 
-    def _taint(self, name: str, policy: Policy) -> None:
+    def _taint(self, name: str, policy: Policy) -> Again | None:
         node = self._nodes.get("", name)
         if node is None or (wanted := self._change(node, policy)) is None:
-            return
+            return None
         self._observer.tainting(node, wanted)
-        if policy.mode is Mode.PREDICTIVE:
-            return
-        if not self._patcher.replace_taints(node, merged(node.taints, wanted)):
-            raise ConflictError(f"node {name} has changed since it was read")
+        if policy.mode is Mode.PREDICTIVE or self._patcher.replace_taints(node, merged(node.taints, wanted)):
+            return None
+        return Again(AFTER_CONFLICT)
 
 
 def _keys_of_node(change: Change[Node]) -> list[Key]:

@@ -13,6 +13,7 @@ from controller.evictions.select import Candidate, Ground
 from controller.evictions.views import LedgerView
 from controller.monitor import Monitor
 from controller.policy.model import Policy
+from controller.utilization.classify import NodeClass
 from informers.clock import Clock
 
 
@@ -27,8 +28,13 @@ class Survey:
     def ground(self, node: str, policy: Policy, view: LedgerView) -> Ground | None:
         """Gather what selection looks at; ``None`` if the node has gone or nothing was measured."""
         source, snapshot = self._view.node(node), self._monitor.latest
-        if source is None or snapshot is None:
+        classification = self._monitor.classification(policy)
+        if source is None or snapshot is None or classification is None:
             return None
+        # A node without a value is never a destination, even if its plain load is known.
+        loads = {
+            n: x for n, x in snapshot.loads.items() if classification.class_of(n) is not NodeClass.UNKNOWN
+        }
         settling = {e.vmi_uid for e in view.entries if e.phase is Phase.SETTLING}
         migrating = {e.vmi_uid for e in view.entries if e.in_flight} | set(self._view.moving())
         candidates = [
@@ -46,7 +52,7 @@ class Survey:
             source=source,
             candidates=candidates,
             place=self._view.placer(source, arriving),
-            picture=charge(snapshot.loads, view.entries),
+            picture=charge(loads, view.entries),
             kubevirt=self._view.kubevirt(),
             policy=policy,
             ledger=view,

@@ -84,6 +84,7 @@ class Migrations:
             asked_by=asked_by,
             attempt=attempt,
             vmim_uid=uid,
+            vmi_uid=vm.uid,
         )
         self._plane.migrations.append(record)
         migration = Migration(

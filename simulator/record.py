@@ -43,6 +43,8 @@ class MigrationRecord:
     attempt: int = 1
     """1 for the migration that was asked for, 2 and up for KubeVirt's retries of it."""
     vmim_uid: str = ""
+    vmi_uid: str = ""
+    """A VM that was restarted is another VMI: what its former one went through is not held against a move."""
     failure: str = ""
     phases: list[tuple[float, str]] = field(default_factory=list)
     """(time_s, phase entered), in order. Empty if nobody looked."""

@@ -175,9 +175,14 @@ def _end(migration: MigrationRecord) -> float:
 
 
 def _moves_of_vms(record: RunRecord) -> dict[str, list[int]]:
+    """By VMI: a VM that was restarted begins anew."""
+
+    def vmi(index: int) -> str:
+        return f"{record.migrations[index].vm} {record.migrations[index].vmi_uid}"
+
     return {
-        vm: sorted(indices, key=lambda i: record.migrations[i].created_s)
-        for vm, indices in _group(range(len(record.migrations)), lambda i: record.migrations[i].vm).items()
+        key: sorted(indices, key=lambda i: record.migrations[i].created_s)
+        for key, indices in _group(range(len(record.migrations)), vmi).items()
     }
 
 

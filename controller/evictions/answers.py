@@ -29,7 +29,8 @@ class Verdict(StrEnum):
     POD_REPLACED = "PodReplaced"
     """The precondition on the UID failed: another pod has the name now."""
     FORBIDDEN = "Forbidden"
-    SERVER_ERROR = "ServerError"
+    UNREACHABLE = "Unreachable"
+    """Nothing was sent."""
     NO_ANSWER = "NoAnswer"
     """The request may or may not have been carried out."""
     REFUSED = "Refused"
@@ -44,7 +45,7 @@ class EvictionAnswer:
 
 
 NOT_THE_VMS_FAULT = frozenset(
-    {Verdict.THROTTLED, Verdict.WEBHOOK_DOWN, Verdict.SERVER_ERROR, Verdict.FORBIDDEN, Verdict.NO_ANSWER}
+    {Verdict.THROTTLED, Verdict.WEBHOOK_DOWN, Verdict.UNREACHABLE, Verdict.FORBIDDEN, Verdict.NO_ANSWER}
 )
 """Trouble with the API: no other VM would fare better, and this one may be asked again."""
 PASSING = frozenset({Verdict.POD_GONE, Verdict.POD_REPLACED, Verdict.IN_PROGRESS, Verdict.MIGRATION_TARGET})
@@ -61,8 +62,7 @@ _TOO_MANY = (
 """Substrings of the 429 messages, in the order in which they must be looked for: the first contains the second, and
 whatever else an admission webhook denies is a verdict on the pod, not throttling."""
 
-_NO_ANSWER = frozenset({0, 408, 502, 504})
-"""A proxy's 502 and a gateway's time-out leave open whether the request was carried out."""
+_NO_ANSWER = frozenset({0, 408})
 
 
 def interpret(status: int, message: str, retry_after: timedelta | None = None) -> EvictionAnswer:
@@ -80,7 +80,8 @@ def _verdict(status: int, message: str) -> Verdict:
     if status >= 500:
         if "more than one PodDisruptionBudget" in message:
             return Verdict.REFUSED  # the answer for this pod, however often it is asked
-        return Verdict.WEBHOOK_DOWN if "failed calling webhook" in message else Verdict.SERVER_ERROR
+        # Of any other trouble nobody knows how far the request had come.
+        return Verdict.WEBHOOK_DOWN if "failed calling webhook" in message else Verdict.NO_ANSWER
     return {
         401: Verdict.FORBIDDEN,
         403: Verdict.FORBIDDEN,

@@ -75,10 +75,8 @@ def count_slots(
 
 def why_closed(node: str, slots: Slots, view: LedgerView, policy: Policy, now: datetime) -> Reason | None:
     """Why no VM may be evicted from ``node`` now; ``None`` if one may."""
-    if view.alarm is not None and view.alarm.policy_digest == policy.digest:
-        return Reason(
-            "ShutdownAlarm", f"all evicting has stopped until the policy changes: {view.alarm.reason}"
-        )
+    if (alarmed := stopped(view, policy)) is not None:
+        return alarmed
     if arrivals := unsettled_arrivals(node, view):
         return Reason(
             "UnsettledArrivals", f"the metrics do not show yet what has come here: {_names(arrivals)}"
@@ -94,6 +92,13 @@ def why_closed(node: str, slots: Slots, view: LedgerView, policy: Policy, now: d
             "TotalLimit", f"{slots.total_used} of {slots.total_limit} VMs are on the move in the cluster"
         )
     return None
+
+
+def stopped(view: LedgerView, policy: Policy) -> Reason | None:
+    """Why all evicting has stopped; ``None`` if it has not. An alarm holds while its policy is in force."""
+    if view.alarm is None or view.alarm.policy_digest != policy.digest:
+        return None
+    return Reason("ShutdownAlarm", f"all evicting has stopped until the policy changes: {view.alarm.reason}")
 
 
 def unsettled_arrivals(node: str, view: LedgerView) -> list[str]:

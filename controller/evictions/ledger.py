@@ -71,16 +71,18 @@ class Ledger:
         with self._lock:
             return self._add(entry)
 
-    def confirm(self, pod_uid: str, *, answered: bool) -> None:
-        """The request was accepted, or no answer came: then it counts until the cluster shows what became of it.
+    def lose_answer(self, pod_uid: str) -> Entry | None:
+        """No answer came: the entry counts until the cluster shows what became of it.
 
-        The watch may have shown the mark before the answer came; what is known since then stays.
+        Returns it as it is now; ``None`` if the watch has shown more meanwhile, and that stays.
         """
         with self._lock:
             entry = self._entries.get(pod_uid)
-            if entry is not None and entry.phase is Phase.REQUESTED and not answered:
-                self._entries[pod_uid] = replace(entry, phase=Phase.UNKNOWN)
-                self._changed()
+            if entry is None or entry.phase is not Phase.REQUESTED:
+                return None
+            entry = self._entries[pod_uid] = replace(entry, phase=Phase.UNKNOWN)
+            self._changed()
+            return entry
 
     def release(self, pod_uid: str) -> bool:
         """The request was refused, or never sent: we have nothing on the move.

@@ -36,7 +36,7 @@ def desired_keys(
     ``max_age``.
     """
     if policy.mode is not SoftTaintMode.ENABLED:
-        return frozenset() if policy.mode is SoftTaintMode.CLEANUP_ONLY else None
+        return frozenset()  # nobody would take them off later
     if classification is None:
         return None
     verdict = classification.nodes.get(node)
@@ -82,9 +82,12 @@ def _levels(verdict: NodeVerdict, classification: Classification, policy: SoftTa
 
 
 def merged(present: Sequence[Taint], keys: Iterable[str]) -> list[Taint]:
-    """``present`` with exactly ``keys`` of ours: foreign taints untouched and in place, ours that stay too."""
+    """``present`` with exactly ``keys`` of ours: foreign taints untouched and in place, ours that stay too.
+
+    Ours have no value; one that somebody gave it is taken off again.
+    """
     wanted = set(keys)
-    kept = [t for t in present if not is_ours(t) or t.key in wanted]
+    kept = [t for t in present if not is_ours(t) or (t.key in wanted and not t.value)]
     there = {t.key for t in kept if is_ours(t)}
     return [*kept, *(Taint(key=key, value="", effect=EFFECT) for key in sorted(wanted - there))]
 

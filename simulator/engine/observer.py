@@ -7,6 +7,7 @@ from controller.cluster.objects import Node
 from controller.evictions.answers import EvictionAnswer
 from controller.evictions.entry import Entry
 from controller.evictions.plan import Plan
+from controller.evictions.views import Alarm
 from controller.taints.desired import PREFIX
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Snapshot
@@ -86,8 +87,8 @@ class RunObserver:
             phase = str(after.phase) if after else "Released"
             self._log.add("entry", vm=str(entry.vm), source=entry.source, target=entry.target, phase=phase)
 
-    def alarmed(self, reason: str) -> None:
-        self._log.add("alarm", reason=reason)
+    def alarmed(self, alarm: Alarm) -> None:
+        self._log.add("alarm", reason=alarm.reason)
 
     def tainting(self, node: Node, keys: frozenset[str]) -> None:
         self._log.add("tainting", node=node.name, keys=sorted(keys))

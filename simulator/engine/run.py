@@ -21,6 +21,7 @@ from simulator.engine.observer import RunObserver
 from simulator.engine.ports import AgendaClock, SimulatedEvictions, SimulatedMetrics, SimulatedPatcher
 from simulator.engine.sampler import NO_OPINION, Opinion, Sampler
 from simulator.engine.watches import streams
+from simulator.metrics import Sample
 from simulator.record import CooldownInfo, LimitsInfo, NodeInfo, RunRecord
 from simulator.schema import Scenario
 from simulator.seeds import plain_random
@@ -74,10 +75,15 @@ def run_baseline(asked: Run, progress: Progress = lambda _: None) -> Finished:
     simulation = build(asked.scenario, asked.seed)
     agenda, log = simulation.agenda, EventLog(simulation.agenda)
     simulation.store.subscribe(log.changed)
+
+    def read() -> list[Sample]:
+        samples = simulation.metrics.series(SERIES)
+        return simulation.troubles.apply(SERIES, samples, agenda.now_s)[0]
+
     loop = Baseline(
         simulation.control_plane,
         simulation.store,
-        simulation.metrics,
+        read,
         plain_random(asked.seed, "baseline"),
         soft_tainter=asked.soft_tainter,
     )
@@ -94,7 +100,8 @@ def run_baseline(asked: Run, progress: Progress = lambda _: None) -> Finished:
     # Both programs meet the trouble on the same placement: what the loop moves on a cluster that has none is what
     # the scenario `calm` shows. Half an interval is how long a loop waits on average until it wakes up.
     trouble_s = asked.scenario.trouble_start_minute * 60.0
-    agenda.every(asked.baseline_interval_s, loop.cycle, first_s=trouble_s + asked.baseline_interval_s / 2)
+    first_s = trouble_s + asked.baseline_interval_s / 2
+    agenda.every(asked.baseline_interval_s, lambda: loop.cycle(agenda.now_s), first_s=first_s)
     end_s = asked.scenario.minutes * 60.0
     while agenda.now_s < end_s:
         agenda.run_until(min(agenda.now_s + PROGRESS_EVERY_S, end_s))

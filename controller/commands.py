@@ -1,0 +1,156 @@
+"""``vm-rebalancer descheduler`` and ``vm-rebalancer soft-tainter``. Every flag may also come from the environment."""
+
+import logging
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from controller.policy.durations import parse_duration
+
+Command = Callable[..., None]
+
+PREFIX = "VM_REBALANCER"
+
+
+class Duration(click.ParamType[timedelta]):
+    """``15s``, ``1m30s``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return parse_duration(value)
+        except ValueError:
+            self.fail(f"found {value!r}; allowed: a duration such as 15s or 1m30s", param, ctx)
+
+
+class Address(click.ParamType[tuple[str, int]]):
+    """``HOST:PORT``; an empty host means all addresses."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        host, separator, port = value.rpartition(":")
+        if not separator or not port.isdigit() or int(port) > 65535:
+            self.fail(f"found {value!r}; allowed: HOST:PORT, :PORT", param, ctx)
+        return host.strip("[]"), int(port)
+
+
+def program_options(command: Command) -> Command:
+    """The flags that both programs have."""
+    options = (
+        click.option(
+            "--kubeconfig", type=click.Path(dir_okay=False), help="Else: in the cluster, or as kubectl does."
+        ),
+        click.option("--context", help="Of the kubeconfig."),
+        click.option(
+            "--policy-configmap", metavar="NAMESPACE/NAME", help="The policy, under the key policy.yaml."
+        ),
+        click.option(
+            "--policy-file", type=click.Path(dir_okay=False), help="The policy; read again when it changes."
+        ),
+        click.option(
+            "--leader-elect", type=bool, default=True, show_default=True, help="Decide only with the lease."
+        ),
+        click.option("--lease", metavar="NAMESPACE/NAME", help="Default: beside the policy's ConfigMap."),
+        click.option("--lease-duration", type=Duration(), default="15s", show_default=True),
+        click.option("--renew-deadline", type=Duration(), default="10s", show_default=True),
+        click.option("--retry-period", type=Duration(), default="2s", show_default=True),
+        click.option(
+            "--listen", type=Address(), default="0.0.0.0:8080", show_default=True, help="Probes and metrics."
+        ),
+        click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Threads."),
+        click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+CONTEXT = {"auto_envvar_prefix": PREFIX}
+
+
+@click.command("descheduler", context_settings=CONTEXT)
+@program_options
+def descheduler(**given: Any) -> None:
+    """Evict VMs from over-utilised nodes, one observed live migration at a time."""
+    from controller.runtime import run_descheduler
+
+    _run(run_descheduler, "descheduler", given)
+
+
+@click.command("soft-tainter", context_settings=CONTEXT)
+@program_options
+def soft_tainter(**given: Any) -> None:
+    """Put PreferNoSchedule taints on over-utilised nodes, and take them off again."""
+    from controller.runtime import run_soft_tainter
+
+    _run(run_soft_tainter, "soft-tainter", given)
+
+
+def _run(program: Callable[[Any], int], name: str, given: dict[str, Any]) -> None:
+    from controller.lease import LeaseTiming
+    from controller.platform import Options, StartError
+
+    _log_to_stderr(given.pop("log_format"), given.pop("log_level"))
+    times = [given.pop(key) for key in ("lease_duration", "renew_deadline", "retry_period")]
+    config_map = given.pop("policy_configmap")
+    if bool(config_map) == bool(given["policy_file"]):
+        raise click.UsageError("exactly one of --policy-configmap and --policy-file is needed")
+    try:
+        timing = LeaseTiming(*times)
+        code = program(Options(program=name, policy_config_map=config_map, lease_timing=timing, **given))
+    except (StartError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    # Threads that are still in a request must not keep the process: all of them are daemons.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        raise SystemExit(code)
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{record.msecs:03.0f}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+def _log_to_stderr(log_format: str, level: str) -> None:
+    import time
+
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        handler.setFormatter(_JsonLines())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    if handler.formatter is not None:
+        handler.formatter.converter = time.gmtime
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+__all__ = ["descheduler", "soft_tainter"]

@@ -1,0 +1,193 @@
+"""What both programs stand on: the API connection, caches, policy, lease and metrics, wired but not yet running."""
+
+import logging
+import os
+import random
+import socket
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from controller.cluster.caches import ClusterCaches
+from controller.cluster.resources import RESOURCES, ConfigMap, config_map
+from controller.evictions.views import Alarm
+from controller.lease import LeaderElection, LeaseTiming, ShutdownAlarm
+from controller.policy.watch import PolicyState, PolicyWatch
+from controller.telemetry.emit import Emitter
+from controller.telemetry.names import Metrics
+from informers.clock import SystemClock
+from informers.errors import ApiError
+from informers.informer import Informer
+from informers.reflector import Reflector
+from informers.transport import Transport
+
+log = logging.getLogger("vm-rebalancer")
+
+POLICY_FILE_EVERY_S = 5.0
+SYNC_WITHIN = timedelta(seconds=60)
+SILENT_FOR_S = 600.0
+"""An informer without contact for so long makes the program unhealthy: restarting is the last resort."""
+_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+class StartError(Exception):
+    """The program cannot start; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """As given on the command line; ``policy_config_map`` and ``lease`` are namespace/name."""
+
+    program: str
+    kubeconfig: str | None
+    context: str | None
+    policy_config_map: str | None
+    policy_file: str | None
+    leader_elect: bool
+    lease: str | None
+    lease_timing: LeaseTiming
+    listen: tuple[str, int]
+    workers: int
+    identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4()}")
+
+
+class Platform:
+    """What both programs stand on: API connection, caches, policy, lease, endpoint, metrics."""
+
+    def __init__(self, options: Options, resources: frozenset[str]) -> None:
+        self.options = options
+        self.clock = SystemClock()
+        self.rng = random.Random(options.identity)  # noqa: S311 - jitter
+        self.stop = Event()
+        self.transport = _transport(options)
+        self.caches = ClusterCaches()
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self.metrics = Metrics(self.registry)
+        self.election = self._election()
+        self.emitter = Emitter(self.metrics, self.clock, self._keep_alarm)
+        self.config_maps: Informer[ConfigMap] = Informer("policy")
+        self.policy = self._policy_watch()
+        self.policy.subscribe(self._policy_changed)
+        informers: dict[str, Informer[Any]] = {
+            name: informer for name, informer in self.caches.informers().items() if name in resources
+        }
+        self._informers = informers
+        self.reflectors = {name: self._reflector(RESOURCES[name], i) for name, i in informers.items()}
+        if options.policy_config_map:
+            self.reflectors["policy"] = self._reflector(
+                config_map(*_split(options.policy_config_map, "--policy-configmap")), self.config_maps
+            )
+        for name, reflector in self.reflectors.items():
+            self.metrics.informer_age.labels(name).set_function(reflector.age_of_last_contact)
+        self.metrics.is_leader.set_function(lambda: float(self.may_write()))
+
+    def may_write(self) -> bool:
+        return self.election.writes_allowed() if self.election is not None else True
+
+    def _election(self) -> LeaderElection | None:
+        options = self.options
+        if not options.leader_elect:
+            return None
+        namespace, name = _lease_name(options)
+        return LeaderElection(
+            self.transport, namespace, name, options.identity, self.clock, self.rng, options.lease_timing
+        )
+
+    def _policy_watch(self) -> PolicyWatch:
+        if self.options.policy_file:
+            return PolicyWatch.of_file(self.options.policy_file)
+        if not self.options.policy_config_map:
+            raise StartError("a policy is needed: --policy-configmap NAMESPACE/NAME or --policy-file FILE")
+        namespace, name = _split(self.options.policy_config_map, "--policy-configmap")
+        return PolicyWatch.of_config_map(self.config_maps.lister, namespace, name)
+
+    def _reflector(self, resource: Any, informer: Informer[Any]) -> Reflector[Any]:
+        return Reflector(resource, self.transport, informer, self.clock, self.rng, self._informer_failed)
+
+    def _informer_failed(self, name: str, error: Exception) -> None:
+        if self.stop.is_set():
+            return  # what was under way is given up
+        self.metrics.informer_errors.labels(name).inc()
+        log.warning("informer %s: %s", name, error)
+
+    def _policy_changed(self, state: PolicyState) -> None:
+        self.metrics.policy_valid.set(float(state.valid))
+        self.forget_old_alarm()
+
+    def forget_old_alarm(self) -> None:
+        """Take an alarm off the Lease that was raised under another policy than the one in force."""
+        policy, alarm = self.policy.current(), self.election.alarm() if self.election is not None else None
+        if (
+            self.election is not None
+            and alarm is not None
+            and policy
+            and alarm.policy_digest != policy.digest
+        ):
+            self.election.keep_alarm(None)
+            self.metrics.shutdown_alarm.set(0)
+
+    def _keep_alarm(self, alarm: Alarm) -> None:
+        if self.election is not None:
+            self.election.keep_alarm(ShutdownAlarm(alarm.reason, alarm.policy_digest))
+
+    def known_alarm(self) -> Alarm | None:
+        kept = self.election.alarm() if self.election is not None else None
+        if kept is None:
+            return None
+        self.metrics.shutdown_alarm.set(1)
+        return Alarm(kept.reason, kept.policy_digest)
+
+    def synced(self) -> str:
+        waiting = [name for name, informer in self._informers.items() if not informer.has_synced]
+        if self.options.policy_config_map and not self.config_maps.has_synced:
+            waiting.append("policy")
+        return f"not listed yet: {', '.join(waiting)}" if waiting else ""
+
+    def in_contact(self) -> str:
+        silent = [n for n, r in self.reflectors.items() if r.age_of_last_contact() > SILENT_FOR_S]
+        return f"no contact for {SILENT_FOR_S:.0f} s: {', '.join(silent)}" if silent else ""
+
+    def freshly_synced(self) -> bool:
+        """Consistent lists, not a cache: what a new leader needs before its first decision."""
+        for name, reflector in self.reflectors.items():
+            try:
+                reflector.resync(SYNC_WITHIN)
+            except ApiError as error:
+                log.warning("%s: %s", name, error)
+                return False
+        return True
+
+
+def _transport(options: Options) -> Transport:
+    in_cluster = os.environ.get("KUBERNETES_SERVICE_HOST") and not options.kubeconfig
+    try:
+        if in_cluster:
+            return Transport.in_cluster()
+        return Transport.from_kubeconfig(options.kubeconfig, options.context)
+    except ValueError as error:
+        raise StartError(str(error)) from error
+
+
+def _split(text: str, flag: str) -> tuple[str, str]:
+    namespace, separator, name = text.partition("/")
+    if not (namespace and separator and name) or "/" in name:
+        raise StartError(f"{flag}: found {text!r}; allowed: NAMESPACE/NAME")
+    return namespace, name
+
+
+def _lease_name(options: Options) -> tuple[str, str]:
+    if options.lease:
+        return _split(options.lease, "--lease")
+    if options.policy_config_map:
+        return _split(options.policy_config_map, "--policy-configmap")[0], f"vm-rebalancer-{options.program}"
+    try:
+        return Path(_NAMESPACE_FILE).read_text(encoding="utf-8").strip(), f"vm-rebalancer-{options.program}"
+    except OSError:
+        raise StartError("where the Lease is must be said: --lease NAMESPACE/NAME") from None

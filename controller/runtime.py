@@ -1,0 +1,211 @@
+"""Composition root: from command-line options to a running program, and down again.
+
+Standing by, a replica lists and watches, and knows the policy; it decides once it holds the lease. Without the lease no
+request that writes leaves any more, and the process ends, so that a fresh one starts from the cluster's state.
+"""
+
+import logging
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Event, Thread
+from typing import Any
+
+from controller.cluster.resources import RESOURCES
+from controller.descheduler import Descheduler
+from controller.evictions.api import EvictionRequests
+from controller.health import Check, HealthServer
+from controller.keys import Refresh
+from controller.platform import Options, Platform
+from controller.policy.model import Metrics
+from controller.softtainter import Refresh as TainterRefresh
+from controller.softtainter import SoftTainter
+from controller.taints.patch import TaintPatcher
+from controller.utilization.prometheus import PrometheusSource
+from informers.workers import Again, Workers
+from informers.workqueue import WorkQueue
+
+log = logging.getLogger("vm-rebalancer")
+
+LOOK_AT_POLICY = timedelta(seconds=5)
+"""A file changes without an event."""
+HANDLER_WITHIN_S = 300.0
+"""A handler that runs for longer hangs: every request in it has a deadline."""
+WORKERS_STOP_WITHIN = timedelta(seconds=4)
+LEASE_STOPS_WITHIN_S = 2.5
+REST_STOPS_WITHIN = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """``start`` is called once this replica may decide, ``wake`` whenever the policy has changed.
+
+    ``hush`` ends a query that is under way, so that stopping does not wait for it.
+    """
+
+    workers: Workers[Any]
+    start: Callable[[], None]
+    wake: Callable[[], None]
+    hush: Callable[[], None]
+
+
+def run_descheduler(options: Options) -> int:
+    """Run until stopped (0) or until the lease is lost (1). Raises StartError."""
+    return _Run(Platform(options, frozenset(RESOURCES)), _descheduler).go()
+
+
+def run_soft_tainter(options: Options) -> int:
+    """Run until stopped (0) or until the lease is lost (1). Raises StartError."""
+    return _Run(Platform(options, frozenset({"nodes"})), _soft_tainter).go()
+
+
+def _descheduler(platform: Platform) -> Program:
+    source = PrometheusSource(lambda: _metrics(platform))
+    descheduler = Descheduler(
+        platform.caches,
+        source,
+        EvictionRequests(platform.transport, platform.may_write),
+        platform.emitter,
+        platform.policy.current,
+        platform.clock,
+    )
+    return Program(
+        descheduler.workers,
+        lambda: descheduler.start(platform.known_alarm()),
+        lambda: descheduler.workers.add(Refresh()),
+        source.close,
+    )
+
+
+def _soft_tainter(platform: Platform) -> Program:
+    source = PrometheusSource(lambda: _metrics(platform))
+    tainter = SoftTainter(
+        platform.caches.nodes,
+        source,
+        TaintPatcher(platform.transport, platform.may_write),
+        platform.emitter,
+        platform.policy.current,
+        platform.clock,
+    )
+    return Program(
+        tainter.workers, tainter.start, lambda: tainter.workers.add(TainterRefresh()), source.close
+    )
+
+
+def _metrics(platform: Platform) -> Metrics:
+    policy = platform.policy.current()
+    assert policy is not None, "handlers ask for metrics only under a policy"  # noqa: S101
+    return policy.metrics
+
+
+class _Run:
+    """One run of a program, from start to stop."""
+
+    def __init__(self, platform: Platform, make: Callable[[Platform], Program]) -> None:
+        self._platform = platform
+        self._program = make(platform)
+        self._lost = Event()
+        self._give_back = Event()
+        self._lease_thread: Thread | None = None
+        self._policy_workers: Workers[str] = Workers(
+            WorkQueue(), self._look_at_policy, platform.clock, platform.emitter.failed
+        )
+        platform.config_maps.add_handler(lambda _: ["policy"], self._policy_workers.add)
+        platform.policy.subscribe(lambda _: self._program.wake())
+
+    def go(self) -> int:
+        host, port = self._platform.options.listen
+        health = HealthServer(
+            host,
+            port,
+            live=self._live_checks(),
+            ready={"caches": self._platform.synced},
+            registry=self._platform.registry,
+            clock=self._platform.clock,
+        )
+        health.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._platform.stop.set())
+        try:
+            self._start()
+            self._lead()
+            self._platform.stop.wait()
+        finally:
+            self._stop(health)
+        return 1 if self._lost.is_set() else 0
+
+    def _live_checks(self) -> Mapping[str, Check]:
+        return {
+            "informers": self._platform.in_contact,
+            "workers": self._workers_go_on,
+            "lease": self._lease_goes_on,
+        }
+
+    def _workers_go_on(self) -> str:
+        longest_s = self._program.workers.statistics().longest_running_s
+        return f"a handler has been running for {longest_s:.0f} s" if longest_s > HANDLER_WITHIN_S else ""
+
+    def _lease_goes_on(self) -> str:
+        thread = self._lease_thread
+        return "the thread of the lease has ended" if thread is not None and not thread.is_alive() else ""
+
+    def _look_at_policy(self, _: str) -> Again:
+        if not self._platform.options.policy_config_map or self._platform.config_maps.has_synced:
+            self._platform.policy.reload()
+        return Again(LOOK_AT_POLICY)
+
+    def _start(self) -> None:
+        for reflector in self._platform.reflectors.values():
+            reflector.start()
+        self._policy_workers.add("policy")
+        self._policy_workers.start(1)
+        election = self._platform.election
+        if election is not None:
+            self._lease_thread = Thread(target=self._hold_lease, name="lease", daemon=True)
+            self._lease_thread.start()
+
+    def _hold_lease(self) -> None:
+        assert self._platform.election is not None  # noqa: S101
+        held = False
+        try:
+            held = self._platform.election.run(self._give_back)
+        finally:  # also if it raised: without the lease nothing is left to do
+            if not held:
+                self._lost.set()
+            self._platform.stop.set()
+
+    def _lead(self) -> None:
+        """Wait until this replica may decide, read everything afresh, and let the workers go."""
+        platform = self._platform
+        while platform.synced():
+            if platform.stop.wait(0.1):
+                return
+        if platform.election is not None:
+            log.info("caches have synced; waiting for the lease as %s", platform.options.identity)
+            if not platform.election.wait_until_safe(platform.stop):
+                return
+            while not platform.freshly_synced():
+                if platform.stop.wait(1.0):
+                    return
+        platform.forget_old_alarm()
+        log.info("deciding from now on")
+        self._program.start()
+        self._program.workers.start(platform.options.workers)
+
+    def _stop(self, health: HealthServer) -> None:
+        """Finish what is under way, then give the lease back: no write may follow that. Bounded all along."""
+        log.info("stopping")
+        self._program.hush()
+        if not self._program.workers.stop(WORKERS_STOP_WITHIN):
+            log.warning("a handler is still running; its request ends with the process")
+        self._give_back.set()
+        if self._lease_thread is not None:
+            self._lease_thread.join(LEASE_STOPS_WITHIN_S)
+        self._policy_workers.stop(REST_STOPS_WITHIN)
+        for reflector in self._platform.reflectors.values():
+            reflector.stop(timedelta(0))  # tell all of them first
+        self._platform.transport.close()
+        for reflector in self._platform.reflectors.values():
+            reflector.stop(REST_STOPS_WITHIN)
+        health.stop(REST_STOPS_WITHIN)

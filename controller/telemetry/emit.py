@@ -1,0 +1,152 @@
+"""Turns what the programs see and do into metrics and log lines: the real implementation of the observers.
+
+A line is written when something changes, and again after an hour if it still holds; nothing is said of nothing.
+"""
+
+import logging
+from collections.abc import Callable, Hashable
+from datetime import datetime, timedelta
+from threading import Lock
+
+from cachetools import TTLCache
+
+from controller.cluster.objects import Node
+from controller.evictions.answers import EvictionAnswer
+from controller.evictions.entry import Entry
+from controller.evictions.plan import Plan
+from controller.evictions.views import Alarm
+from controller.telemetry.names import Metrics
+from controller.utilization.classify import Classification
+from controller.utilization.reading import Snapshot
+from informers.clock import Clock
+
+log = logging.getLogger("vm-rebalancer")
+
+SAY_AGAIN_S = 3600.0
+_SUBJECTS = 20_000
+
+
+class Emitter:
+    """Observer of both programs; may be called from any thread."""
+
+    def __init__(self, metrics: Metrics, clock: Clock, on_alarm: Callable[[Alarm], None]) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._on_alarm = on_alarm
+        # What was last said of a subject; forgotten after an hour, and then it is news again.
+        self._said: TTLCache[Hashable, object] = TTLCache(_SUBJECTS, SAY_AGAIN_S, clock.monotonic)
+        self._lock = Lock()
+        self._nodes: set[str] = set()
+        self._refreshed_at: datetime | None = None
+        metrics.metrics_age.set_function(self._age_s)
+
+    def _age_s(self) -> float:
+        if self._refreshed_at is None:
+            return float("inf")
+        return (self._clock.now() - self._refreshed_at).total_seconds()
+
+    def _is_news(self, subject: Hashable, said: object) -> bool:
+        with self._lock:
+            if self._said.get(subject) == said:
+                return False
+            self._said[subject] = said
+            return True
+
+    # --- both programs ---
+
+    def metrics_failed(self, reason: str) -> None:
+        self._metrics.refresh_failures.inc()
+        if self._is_news("metrics", reason):
+            log.warning("no metrics: %s", reason)
+
+    def failed(self, key: object, error: Exception, retry_after: timedelta) -> None:
+        self._metrics.handler_errors.inc()
+        if self._is_news(("failed", key), str(error)):
+            log.error(
+                "%s failed, again in %.1f s: %s", key, retry_after.total_seconds(), error, exc_info=error
+            )
+
+    # --- descheduler ---
+
+    def refreshed(self, snapshot: Snapshot) -> None:
+        self._refreshed_at = snapshot.taken_at
+        self._is_news("metrics", "")
+        for dropped in snapshot.dropped:
+            self._metrics.samples_dropped.labels(dropped.query).inc()
+            if self._is_news(("dropped", dropped.query, dropped.subject), dropped.reason):
+                log.warning("sample of %s for %s not used: %s", *dropped)
+        if snapshot.warnings and self._is_news("warnings", snapshot.warnings):
+            log.warning("metrics are incomplete: %s", "; ".join(snapshot.warnings))
+
+    def classified(self, classification: Classification) -> None:
+        metrics = self._metrics
+        metrics.coverage.set(classification.coverage)
+        for query, edges in classification.limits.items():
+            metrics.node_threshold.labels(query, "under").set(edges.under)
+            metrics.node_threshold.labels(query, "over").set(edges.over)
+        for name, verdict in classification.nodes.items():
+            metrics.node_class.labels(name).set(verdict.node_class)
+            for query, value in verdict.values.items():
+                metrics.node_value.labels(name, query).set(value)
+        self._forget_nodes(set(classification.nodes), classification)
+        over = classification.over_utilised()
+        if self._is_news("classification", (tuple(over), classification.skipped)):
+            if classification.skipped:
+                log.info("nothing is decided: %s", classification.skipped)
+            else:
+                log.info("over-utilised nodes: %s", ", ".join(over) or "none")
+
+    def _forget_nodes(self, now: set[str], classification: Classification) -> None:
+        for name in self._nodes - now:
+            self._metrics.node_class.remove(name)
+            for query in classification.limits:
+                try:
+                    self._metrics.node_value.remove(name, query)
+                except KeyError:  # it never had a value
+                    continue
+        self._nodes = now
+
+    def planned(self, plan: Plan) -> None:
+        for passed in plan.passed_over:
+            self._metrics.passed_over.labels(passed.reason.code).inc()
+        if plan.rest is not None:
+            self._metrics.at_rest.labels(plan.rest.code).inc()
+            if self._is_news(("plan", plan.node), plan.rest.code):
+                log.info("node %s sends nothing: %s", plan.node, plan.rest)
+        elif plan.choice is not None and self._is_news(("plan", plan.node), plan.choice.candidate.key):
+            log.info("node %s should send VM %s: %s", plan.node, plan.choice.candidate.key, plan.choice.why)
+
+    def answered(self, entry: Entry, answer: EvictionAnswer, *, dry_run: bool) -> None:
+        counter = self._metrics.dry_runs if dry_run else self._metrics.evictions
+        counter.labels(str(answer.verdict)).inc()
+        level = logging.DEBUG if dry_run else logging.INFO
+        what = "dry run of the eviction" if dry_run else "eviction"
+        log.log(level, "%s of VM %s: %s: %s", what, entry.vm, answer.verdict, answer.message)
+
+    def transition(self, before: Entry | None, after: Entry | None) -> None:
+        metrics = self._metrics
+        if before is not None and (after is None or after.phase is not before.phase):
+            metrics.in_flight.labels(str(before.phase)).dec()
+        if after is None:
+            return
+        if before is None or after.phase is not before.phase:
+            if after.open:
+                metrics.in_flight.labels(str(after.phase)).inc()
+            else:
+                metrics.ended.labels(str(after.phase)).inc()
+            whose = "" if after.ours else " (not asked for by us)"
+            log.info(
+                "VM %s from %s to %s: %s%s", after.vm, after.source, after.target or "?", after.phase, whose
+            )
+
+    def alarmed(self, alarm: Alarm) -> None:
+        self._metrics.shutdown_alarm.set(1)
+        log.critical("all evicting has stopped until the policy changes: %s", alarm.reason)
+        self._on_alarm(alarm)
+
+    # --- soft-tainter ---
+
+    def tainting(self, node: Node, keys: frozenset[str]) -> None:
+        self._metrics.taint_changes.inc()
+        if self._is_news(("taints", node.name), keys):
+            log.info("node %s should carry %s", node.name, ", ".join(sorted(keys)) or "no taint of ours")
