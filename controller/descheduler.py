@@ -11,17 +11,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 from controller.cluster.caches import ClusterCaches
-from controller.cluster.objects import Vmi
 from controller.cluster.view import ClusterView
 from controller.evictions.answers import NOT_THE_VMS_FAULT, PASSING, EvictionAnswer, Verdict
-from controller.evictions.entry import Entry, Phase, VmKey
+from controller.evictions.entry import Entry, Phase
 from controller.evictions.gate import stopped
 from controller.evictions.ledger import Ledger
-from controller.evictions.lifecycle import Timing, advance, lost, next_look, overdue
 from controller.evictions.plan import Plan, entry_for, plan_node
-from controller.evictions.rebuild import finished_migrations, found_in_flight, found_settling
 from controller.evictions.select import why_not
 from controller.evictions.views import Alarm, LedgerView, Refusal
+from controller.following import Following
 from controller.keys import (
     Consider,
     Follow,
@@ -44,7 +42,6 @@ from informers.workqueue import WorkQueue
 
 WAIT_FOR_POLICY = timedelta(seconds=5)
 WAIT_FOR_REBUILD = timedelta(seconds=1)
-SHORTEST_REST = timedelta(seconds=30)
 
 
 class Descheduler:
@@ -74,6 +71,9 @@ class Descheduler:
         # Until when the API server asked us to be patient. Any handler; a lost update costs one request too early.
         self._patience_until = clock.now()
         self._survey = Survey(self._view, self._monitor, clock)
+        self._following = Following(
+            self._view, self._survey, self._ledger, evictions, observer, clock, self._wake_nodes
+        )
         self.workers: Workers[Key] = Workers(WorkQueue(), self.handle, clock, observer.failed)
         caches.nodes.add_handler(keys_of_node, self.workers.add)
         caches.vmis.add_handler(keys_of_vmi, self.workers.add)
@@ -103,7 +103,7 @@ class Descheduler:
                 case Consider(node):
                     return self._consider(node, policy)
                 case Follow(vm):
-                    return self._follow(vm, policy)
+                    return self._following.follow(vm, policy)
         return Again(WAIT_FOR_REBUILD)
 
     # --- metrics ---
@@ -114,7 +114,7 @@ class Descheduler:
         except MetricsError as error:
             self._observer.metrics_failed(str(error))
         if not self._rebuilt:
-            moving = self._rebuild(policy)
+            moving = self._following.rebuild(policy)
             self._rebuilt = True
             for vm in moving:
                 self.workers.add(Follow(vm))
@@ -215,22 +215,21 @@ class Descheduler:
     def _refused(self, entry: Entry, answer: EvictionAnswer, policy: Policy) -> Again | None:
         """Give the slot back. A verdict on the VM is remembered, so that it is not asked again and again."""
         self._release(entry)
+        now = self._clock.now()
         if answer.verdict in PASSING:
             return None
         if answer.retry_after is not None:
-            self._patience_until = self._clock.now() + answer.retry_after
+            self._patience_until = now + answer.retry_after
         if answer.verdict in NOT_THE_VMS_FAULT:
             if answer.verdict is Verdict.NO_ANSWER:
-                self._let_rest(entry, "no answer came", policy.metrics.refresh_interval)
+                self._ledger.refuse(
+                    entry.vmi_uid, Refusal.after("no answer came", policy.metrics.refresh_interval, now)
+                )
             return Again(answer.retry_after or policy.metrics.refresh_interval)
-        self._let_rest(entry, answer.message or str(answer.verdict), policy.evictions.cooldown.base)
+        why = answer.message or str(answer.verdict)
+        self._ledger.refuse(entry.vmi_uid, Refusal.after(why, policy.evictions.cooldown.base, now))
         self._wake_nodes()  # another VM of this node may do, or another node that waits for a slot
         return None
-
-    def _let_rest(self, entry: Entry, why: str, rest: timedelta) -> None:
-        """Not the same VM again at once, whatever the policy says: that would only get the same answer."""
-        until = self._clock.now() + max(rest, SHORTEST_REST)
-        self._ledger.refuse(entry.vmi_uid, Refusal(why, until))
 
     def _plan_again(self, node: str) -> None:
         self.workers.add(Consider(node))
@@ -244,77 +243,3 @@ class Descheduler:
         alarm = Alarm(reason, policy.digest)
         self._ledger.raise_alarm(alarm)
         self._observer.alarmed(alarm)
-
-    # --- following ---
-
-    def _follow(self, vm: VmKey, policy: Policy) -> Again | None:
-        """Bring the entries of one VM up to what the stores show, and take up what has no entry yet."""
-        timing, now = _timing(policy), self._clock.now()
-        vmi = self._view.vmi(vm)
-        waits = []
-        for entry in [e for e in self._ledger.view().entries if e.vm == vm]:
-            after = advance(
-                entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now
-            )
-            if overdue(after, timing, now):
-                after = self._look_up(after, timing)
-            self._put(entry, after, policy)
-            if after.open and (wait := next_look(after, timing, now)) is not None:
-                waits.append(wait)
-        if vmi is not None and (found := self._take_up(vmi, policy)) is not None:
-            waits.extend(filter(None, [next_look(found, timing, now)]))
-        return Again(min(waits)) if waits else None
-
-    def _look_up(self, entry: Entry, timing: Timing) -> Entry:
-        """No sign came: ask the API itself, once, before the eviction is given up for lost."""
-        vmi = self._api.read_vmi(entry.vm)
-        now = self._clock.now()
-        after = advance(entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now)
-        return lost(after, now) if overdue(after, timing, now) else after
-
-    def _put(self, before: Entry, after: Entry, policy: Policy) -> None:
-        if after is before or not self._ledger.observe(before, after):
-            return
-        self._observer.transition(before, after)
-        if after.ours and after.phase in (Phase.LOST, Phase.CANCELLED):
-            self._let_rest(after, f"its last eviction was {after.phase}", policy.evictions.cooldown.base)
-        if before.holds_slot() and not after.holds_slot():
-            self._wake_nodes()
-
-    def _take_up(self, vmi: Vmi, policy: Policy) -> Entry | None:
-        """Remember ended migrations for cool-downs and breakers, and open an entry for what has none.
-
-        That is somebody else's migration, or one of which no sign came in time; they ended when we saw it.
-        """
-        known, timing, now = self._survey.known(vmi), _timing(policy), self._clock.now()
-        ended = finished_migrations(known.migrations, vmi, observed_at=now)
-        news = [f for f in ended if self._ledger.remember(f)]
-        if any(e.vmi_uid == vmi.uid for e in self._ledger.view().entries):
-            return None
-        found = found_in_flight(known, timing, now)
-        if found is None and any(f.succeeded for f in news):
-            found = found_settling(known, timing, now)
-        if found is None or not self._ledger.adopt(found):
-            return None
-        self._observer.transition(None, found)
-        return found
-
-    def _rebuild(self, policy: Policy) -> list[VmKey]:
-        """There is no private storage: what was on the move, and what to remember, is read off the cluster.
-
-        Returns the VMs to follow.
-        """
-        timing, now = _timing(policy), self._clock.now()
-        entries, finished = [], []
-        for known in self._survey.everything():
-            finished.extend(finished_migrations(known.migrations, known.vmi))
-            entry = found_in_flight(known, timing, now) or found_settling(known, timing, now)
-            if entry is not None:
-                entries.append(entry)
-        self._ledger.replace_all(entries, finished)
-        return [entry.vm for entry in entries]
-
-
-def _timing(policy: Policy) -> Timing:
-    evictions = policy.evictions
-    return Timing(evictions.acknowledge_timeout, evictions.migration_timeout, policy.effective_settle)

@@ -20,11 +20,19 @@ class Finished(NamedTuple):
     took: timedelta
 
 
+SHORTEST_REST = timedelta(seconds=30)
+
+
 class Refusal(NamedTuple):
     """The API would not evict this VM; asking again soon would only get the same answer."""
 
     reason: str
     until: datetime
+
+    @classmethod
+    def after(cls, reason: str, rest: timedelta, now: datetime) -> "Refusal":
+        """Rests for ``rest``, but never so short, whatever the policy says, that it is asked in a loop."""
+        return cls(reason, now + max(rest, SHORTEST_REST))
 
 
 class Alarm(NamedTuple):

@@ -1,4 +1,4 @@
-"""The programs' metrics, by the names that dashboards and alerts use. Cardinality is bounded: per node, never per VM."""
+"""The programs' metrics, by the names that dashboards and alerts use. Per node, never per VM."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 

@@ -1,0 +1,114 @@
+"""What became of the VMs on the move: brings the ledger's entries up to what the cluster shows.
+
+Whoever asked for a migration, it is followed: it takes the same slots, and its arrival has to settle as well.
+"""
+
+from collections.abc import Callable
+
+from controller.cluster.objects import Vmi
+from controller.cluster.view import ClusterView
+from controller.evictions.entry import Entry, Phase, VmKey
+from controller.evictions.ledger import Ledger
+from controller.evictions.lifecycle import Timing, advance, lost, next_look, overdue
+from controller.evictions.rebuild import finished_migrations, found_in_flight, found_settling
+from controller.evictions.views import Refusal
+from controller.policy.model import Policy
+from controller.ports import DescheduleObserver, EvictionApi
+from controller.survey import Survey
+from informers.clock import Clock
+from informers.workers import Again
+
+
+class Following:
+    """``wake`` is called when a slot has become free."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        survey: Survey,
+        ledger: Ledger,
+        api: EvictionApi,
+        observer: DescheduleObserver,
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._view = view
+        self._survey = survey
+        self._ledger = ledger
+        self._api = api
+        self._observer = observer
+        self._clock = clock
+        self._wake = wake
+
+    def follow(self, vm: VmKey, policy: Policy) -> Again | None:
+        """Bring the entries of one VM up to what the stores show, and take up what has no entry yet."""
+        timing, now = _timing(policy), self._clock.now()
+        vmi = self._view.vmi(vm)
+        waits = []
+        for entry in [e for e in self._ledger.view().entries if e.vm == vm]:
+            after = advance(
+                entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now
+            )
+            if overdue(after, timing, now):
+                after = self._look_up(after, timing)
+            self._put(entry, after, policy)
+            if after.open and (wait := next_look(after, timing, now)) is not None:
+                waits.append(wait)
+        if vmi is not None and (found := self._take_up(vmi, policy)) is not None:
+            waits.extend(filter(None, [next_look(found, timing, now)]))
+        return Again(min(waits)) if waits else None
+
+    def _look_up(self, entry: Entry, timing: Timing) -> Entry:
+        """No sign came: ask the API itself, once, before the eviction is given up for lost."""
+        vmi = self._api.read_vmi(entry.vm)
+        now = self._clock.now()
+        after = advance(entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now)
+        return lost(after, now) if overdue(after, timing, now) else after
+
+    def _put(self, before: Entry, after: Entry, policy: Policy) -> None:
+        if after is before or not self._ledger.observe(before, after):
+            return
+        self._observer.transition(before, after)
+        if after.ours and after.phase in (Phase.LOST, Phase.CANCELLED):
+            why, rest = f"its last eviction was {after.phase}", policy.evictions.cooldown.base
+            self._ledger.refuse(after.vmi_uid, Refusal.after(why, rest, self._clock.now()))
+        if before.holds_slot() and not after.holds_slot():
+            self._wake()
+
+    def _take_up(self, vmi: Vmi, policy: Policy) -> Entry | None:
+        """Remember ended migrations for cool-downs and breakers, and open an entry for what has none.
+
+        That is somebody else's migration, or one of which no sign came in time; they ended when we saw it.
+        """
+        known, timing, now = self._survey.known(vmi), _timing(policy), self._clock.now()
+        ended = finished_migrations(known.migrations, vmi, observed_at=now)
+        news = [f for f in ended if self._ledger.remember(f)]
+        if any(e.vmi_uid == vmi.uid for e in self._ledger.view().entries):
+            return None
+        found = found_in_flight(known, timing, now)
+        if found is None and any(f.succeeded for f in news):
+            found = found_settling(known, timing, now)
+        if found is None or not self._ledger.adopt(found):
+            return None
+        self._observer.transition(None, found)
+        return found
+
+    def rebuild(self, policy: Policy) -> list[VmKey]:
+        """There is no private storage: what was on the move, and what to remember, is read off the cluster.
+
+        Returns the VMs to follow.
+        """
+        timing, now = _timing(policy), self._clock.now()
+        entries, finished = [], []
+        for known in self._survey.everything():
+            finished.extend(finished_migrations(known.migrations, known.vmi))
+            entry = found_in_flight(known, timing, now) or found_settling(known, timing, now)
+            if entry is not None:
+                entries.append(entry)
+        self._ledger.replace_all(entries, finished)
+        return [entry.vm for entry in entries]
+
+
+def _timing(policy: Policy) -> Timing:
+    evictions = policy.evictions
+    return Timing(evictions.acknowledge_timeout, evictions.migration_timeout, policy.effective_settle)
