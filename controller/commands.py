@@ -97,21 +97,27 @@ def descheduler(**given: Any) -> None:
 
 @click.command("soft-tainter", context_settings=CONTEXT)
 @program_options
-def soft_tainter(**given: Any) -> None:
+@click.option(
+    "--cleanup", is_flag=True, help="Take all taints of ours off, once; exit code 1 if some are left."
+)
+def soft_tainter(cleanup: bool, **given: Any) -> None:
     """Put PreferNoSchedule taints on over-utilised nodes, and take them off again."""
+    from controller.cleanup import clean_up
     from controller.runtime import run_soft_tainter
 
-    _run(run_soft_tainter, "soft-tainter", given)
+    _run(clean_up if cleanup else run_soft_tainter, "soft-tainter", given, needs_policy=not cleanup)
 
 
-def _run(program: Callable[[Any], int], name: str, given: dict[str, Any]) -> None:
+def _run(
+    program: Callable[[Any], int], name: str, given: dict[str, Any], *, needs_policy: bool = True
+) -> None:
     from controller.lease import LeaseTiming
     from controller.platform import Options, StartError
 
     _log_to_stderr(given.pop("log_format"), given.pop("log_level"))
     times = [given.pop(key) for key in ("lease_duration", "renew_deadline", "retry_period")]
     config_map = given.pop("policy_configmap")
-    if bool(config_map) == bool(given["policy_file"]):
+    if needs_policy and bool(config_map) == bool(given["policy_file"]):
         raise click.UsageError("exactly one of --policy-configmap and --policy-file is needed")
     try:
         timing = LeaseTiming(*times)

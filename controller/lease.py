@@ -212,6 +212,7 @@ class LeaderElection:
         self._clock = clock
         self._rng = rng
         self._duration_s = timing.lease_duration.total_seconds()
+        self._written_duration_s = math.ceil(self._duration_s)  # set from any thread
         self._deadline_s = timing.renew_deadline.total_seconds()
         self._retry_s = timing.retry_period.total_seconds()
         # All below belongs to the thread in run(), which replaces each value whole; others only read.
@@ -275,6 +276,16 @@ class LeaderElection:
             with self._lock:
                 self._unwritten = {SHUTDOWN_ALARM: text}
 
+    def keep_others_out(self, duration: timedelta) -> None:
+        """With the next renewal, have the others wait for so long after it; for who is going to end without release."""
+        self._written_duration_s = math.ceil(duration.total_seconds())
+
+    def kept_out_s(self) -> int:
+        """How long the others wait, as last written, in seconds; 0 without a lease of ours."""
+        record = self._lease.seen.record
+        ours = record is not None and record.holder_identity == self._identity
+        return (record.lease_duration_seconds or 0) if record is not None and ours else 0
+
     def run(self, stop: Event) -> bool:
         """Acquire the lease, renew it, and give it back when ``stop`` is set; once.
 
@@ -331,7 +342,7 @@ class LeaderElection:
         stamp = self._clock.now()
         self._attempted = _Record(
             holder_identity=self._identity,
-            lease_duration_seconds=math.ceil(self._duration_s),
+            lease_duration_seconds=self._written_duration_s,
             acquire_time=_micro_time(stamp),
             renew_time=_micro_time(stamp),
             lease_transitions=(record.lease_transitions or 0) + 1 if record else 0,
@@ -350,7 +361,9 @@ class LeaderElection:
             self._term, self._ended = None, True
             return
         stamp = max(self._clock.now(), term.stamp + _MICROSECOND)
-        renewed = msgspec.structs.replace(record, renew_time=_micro_time(stamp))
+        renewed = msgspec.structs.replace(
+            record, renew_time=_micro_time(stamp), lease_duration_seconds=self._written_duration_s
+        )
         sent_s = self._clock.monotonic()
         self._write(renewed, until_s)
         self._term = replace(term, stamp=stamp, renewed_s=sent_s)

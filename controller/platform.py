@@ -64,7 +64,7 @@ class Platform:
         self.clock = SystemClock()
         self.rng = random.Random(options.identity)  # noqa: S311 - jitter
         self.stop = Event()
-        self.transport = _transport(options)
+        self.transport = connect(options)
         self.caches = ClusterCaches()
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -95,7 +95,7 @@ class Platform:
         options = self.options
         if not options.leader_elect:
             return None
-        namespace, name = _lease_name(options)
+        namespace, name = lease_name(options)
         return LeaderElection(
             self.transport, namespace, name, options.identity, self.clock, self.rng, options.lease_timing
         )
@@ -165,7 +165,8 @@ class Platform:
         return True
 
 
-def _transport(options: Options) -> Transport:
+def connect(options: Options) -> Transport:
+    """To the API server: as the kubeconfig says, or from within the cluster. Raises StartError."""
     in_cluster = os.environ.get("KUBERNETES_SERVICE_HOST") and not options.kubeconfig
     try:
         if in_cluster:
@@ -182,7 +183,8 @@ def _split(text: str, flag: str) -> tuple[str, str]:
     return namespace, name
 
 
-def _lease_name(options: Options) -> tuple[str, str]:
+def lease_name(options: Options) -> tuple[str, str]:
+    """Namespace and name of the program's Lease. Raises StartError."""
     if options.lease:
         return _split(options.lease, "--lease")
     if options.policy_config_map:

@@ -34,6 +34,8 @@ class NodePatcher(Protocol):
 class Observer(Protocol):
     """Hears what a program sees and does. Must return at once and never raise."""
 
+    def refreshed(self, snapshot: Snapshot) -> None: ...
+
     def metrics_failed(self, reason: str) -> None:
         """A refresh brought nothing; the last good snapshot serves until ``maxAge``."""
 
@@ -42,8 +44,6 @@ class Observer(Protocol):
 
 
 class DescheduleObserver(Observer, Protocol):
-    def refreshed(self, snapshot: Snapshot) -> None: ...
-
     def classified(self, classification: Classification) -> None: ...
 
     def planned(self, plan: Plan) -> None:

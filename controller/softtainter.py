@@ -80,7 +80,7 @@ class SoftTainter:
         if policy is None:
             return Again(WAIT_FOR_POLICY)
         try:
-            self._monitor.refresh(policy)
+            self._observer.refreshed(self._monitor.refresh(policy))
         except MetricsError as error:
             self._observer.metrics_failed(str(error))
         self._monitor.reclassify(policy)

@@ -68,7 +68,7 @@ class AnyLedger(RuleBasedStateMachine):
     def lose_answer(self, vm: str, pod: str) -> None:
         known = self.entries.get(f"{vm}-{pod}")
         self.ledger.lose_answer(f"{vm}-{pod}")
-        lost = known is not None and known.phase is Phase.REQUESTED 
+        lost = known is not None and known.phase is Phase.REQUESTED
         if known is not None and lost:
             self.entries[known.pod_uid] = replace(known, phase=Phase.UNKNOWN)
         self.changed(lost)
