@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -156,13 +156,22 @@ class Platform:
 
     def freshly_synced(self) -> bool:
         """Consistent lists, not a cache: what a new leader needs before its first decision."""
-        for name, reflector in self.reflectors.items():
+        fresh: dict[str, bool] = {}
+
+        def resync(name: str, reflector: Reflector[Any]) -> None:
             try:
                 reflector.resync(SYNC_WITHIN)
+                fresh[name] = True
             except ApiError as error:
                 log.warning("%s: %s", name, error)
+
+        threads = [Thread(target=resync, args=item, daemon=True) for item in self.reflectors.items()]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            if self.stop.wait(0.05):
                 return False
-        return True
+        return len(fresh) == len(threads)
 
 
 def connect(options: Options) -> Transport:

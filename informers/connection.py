@@ -31,7 +31,7 @@ from informers.errors import ApiError, NoAnswer, Unreachable
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-SLICE_S = 0.25
+SLICE_S = 0.1
 MAX_IDLE_S = 30.0
 _BUFFER_BYTES = 1 << 16
 

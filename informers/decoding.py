@@ -9,13 +9,15 @@ Rules: Kubernetes API concepts; ``null`` in place of an empty list or map is how
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from informers.errors import Garbled, from_status
 from informers.store import ObjectKey, T
 from informers.watchstate import INITIAL_EVENTS_END, Event, Failed, Page
+
+Item = TypeVar("Item")
 
 _NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -48,9 +50,9 @@ class _ListMeta(msgspec.Struct, rename="camel"):
     continue_token: str | None = msgspec.field(default="", name="continue")
 
 
-class _List(msgspec.Struct, Generic[T]):
+class _List(msgspec.Struct, Generic[Item]):
     metadata: _ListMeta
-    items: tuple[T, ...] | None
+    items: tuple[Item, ...] | None
 
 
 class _Line(msgspec.Struct):
@@ -151,6 +153,8 @@ class Decoder(Generic[T]):
 
 def _bookmark(raw: msgspec.Raw) -> Event[Any]:
     metadata = _any_objects.decode(raw).metadata
+    if not metadata.resource_version:
+        raise Garbled("a bookmark without a resourceVersion")
     ends = (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
     return Event("BOOKMARK", None, metadata.resource_version, ends)
 

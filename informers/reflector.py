@@ -16,7 +16,7 @@ Handlers of the informer are called in the reflector's thread.
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -65,6 +65,10 @@ STRETCH = 0.5
 """A pause is stretched by up to this part of it."""
 
 SPREAD_S = 2.0
+
+
+class NotStored(Gone):
+    """What arrived could not be stored, so the store is not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +163,9 @@ class Reflector(Generic[T]):
                 timeout.total_seconds(),
             )
             if self._met < demand:
-                raise NoAnswer(
-                    f"{self._informer.name}: no fresh list within {timeout.total_seconds():g} s"
-                    f" (last error: {self._last_error or 'none'})"
-                )
+                within = f"within {timeout.total_seconds():g} s" if self._thread.is_alive() else "any more"
+                cause = self._last_error or "no error"
+                raise NoAnswer(f"{self._informer.name}: no fresh list {within}; last error: {cause}")
 
     def age_of_last_contact(self) -> float:
         """Seconds since the server last told us something about the objects (since ``start``, if never).
@@ -193,11 +196,16 @@ class Reflector(Generic[T]):
     def _run(self) -> None:
         try:
             state, step = begin(streaming=True)
-            while not self._stopping:
+            while True:
                 self._pause(step)
-                if self._interrupt.is_set():
-                    state, step = self._afresh(state)
-                    continue
+                with self._changed:
+                    if self._stopping:
+                        return
+                    if self._interrupt.is_set():
+                        self._interrupt.clear()
+                        self._under_way = self._demanded
+                        state, step = begin(streaming=state.streaming)
+                        self._informer.carry_out(step, Ended(0.0))
                 state, step = self._follow(state, step)
         finally:
             with self._changed:
@@ -209,15 +217,6 @@ class Reflector(Generic[T]):
             delay_s = max(delay_s, SPREAD_S * self._rng.random())
         if delay_s > 0.0:
             self._interrupt.wait(delay_s)
-
-    def _afresh(self, state: WatchState) -> tuple[WatchState, Step]:
-        """Meet the demands made so far by a new list, at once."""
-        with self._changed:
-            if not self._stopping:
-                self._interrupt.clear()
-            self._under_way = self._demanded
-        state, step = begin(streaming=state.streaming)
-        return self._follow(state, step)
 
     def _follow(self, state: WatchState, step: Step) -> tuple[WatchState, Step]:
         """Make the request and take what arrives, until there is another request to make."""
@@ -239,17 +238,16 @@ class Reflector(Generic[T]):
         except ExceptionGroup as group:  # of handlers; the store has changed as it should
             for error in group.exceptions:
                 self._report(error)
-        except Exception as error:  # noqa: BLE001 - the store does not hold what it should
-            self._report(error)
-            return advance(after, Failed(Gone(f"not stored: {error}")))
+        except Exception as error:  # noqa: BLE001 - reported, and made good by a new list
+            return self._take(after, Failed(NotStored(f"{type(error).__name__}: {error}")))
         if step.objects is Objects.REPLACE:
-            self._count("lists")
             with self._changed:
+                self._counts["lists"] += 1
                 self._met = self._under_way
                 self._changed.notify_all()
         return after, step
 
-    def _inputs(self, request: ListRequest | WatchRequest | None) -> Iterator[Input[T]]:
+    def _inputs(self, request: ListRequest | WatchRequest | None) -> Generator[Input[T], None, None]:
         """What the request brings: a page, or events and how they end; or a failure."""
         try:
             if isinstance(request, ListRequest):
@@ -258,7 +256,7 @@ class Reflector(Generic[T]):
                 yield from self._watch(request)
         except ApiError as error:
             yield Failed(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next request may do better
+        except Exception as error:
             log.exception("reflector %s goes on after an exception", self._informer.name)
             yield Failed(Garbled(f"{type(error).__name__}: {error}"))
 
@@ -275,7 +273,7 @@ class Reflector(Generic[T]):
             cancel=self._interrupt,
         )
         page = self._decoder.page(body)
-        self._count(None)
+        self._in_contact()
         return page
 
     def _watch(self, request: WatchRequest) -> Iterator[WatchEvent[T] | Failed | Ended]:
@@ -298,22 +296,20 @@ class Reflector(Generic[T]):
             read_timeout=LIST_SILENCE if request.initial_events else silence,
             cancel=self._interrupt,
         ) as lines:
-            self._count("watches")
+            self._in_contact("watches")
             for line in lines:
                 arrived = self._decoder.line(line)
                 if isinstance(arrived, WatchEvent):
-                    self._count("events")
+                    self._in_contact("events")
                     if arrived.initial_events_end:
                         lines.set_read_timeout(silence)
                 yield arrived
         yield Ended(self._clock.monotonic() - opened_s)
 
-    def _count(self, what: str | None) -> None:
-        """The server told us something."""
+    def _in_contact(self, counted: str = "") -> None:
         with self._changed:
             self._contact_s = self._clock.monotonic()
-            if what is not None:
-                self._counts[what] += 1
+            self._counts[counted] += 1
 
     def _report(self, error: Exception) -> None:
         with self._changed:

@@ -87,6 +87,8 @@ class Transport:
             response = self._open(exchange, method, path, query, headers, body)
             try:
                 return _read(response, max_bytes)
+            except (ApiError, HTTPError, HTTPException, OSError) as error:
+                raise _broken_off(response.status, error) from None
             finally:
                 _done_with(response)
 
@@ -246,6 +248,15 @@ def _error_of(response: BaseHTTPResponse) -> ApiError:
     finally:
         _done_with(response)
     return from_response(response.status, body, response.headers)
+
+
+def _broken_off(status: int, error: Exception) -> ApiError:
+    """The head of the answer has come, and tells what became of the request; that counts, whatever befell its body."""
+    if isinstance(error, ApiError):
+        return type(error)(error.message, status=status)
+    if isinstance(error, DecodeError):
+        return Garbled(f"the answer cannot be decompressed: {in_words(error)}", status=status)
+    return NoAnswer(f"the connection broke: {in_words(error)}", status=status)
 
 
 def _done_with(response: BaseHTTPResponse) -> None:

@@ -49,6 +49,7 @@ from informers.errors import (
     Gone,
     Invalid,
     NoAnswer,
+    NotFound,
     ResourceVersionTooLarge,
     TooManyRequests,
     Unauthorized,
@@ -242,7 +243,7 @@ def _after_failure(state: WatchState, error: ApiError) -> tuple[WatchState, Step
         case Phase.STREAMING:
             if isinstance(error, BadRequest | Invalid):  # a server too old to know initial events
                 return _pages(state._replace(streaming=False), 0.0)
-            if isinstance(error, NoAnswer | Garbled):  # something in between may hold streams back
+            if isinstance(error, NoAnswer | Garbled | NotFound):  # something in between may hold streams back
                 return _pages(state, delay_s)
             return _list(state, delay_s)
         case Phase.WATCHING:

@@ -201,3 +201,11 @@ def test_a_vmi_that_cannot_be_read_is_an_error_that_names_it(body):
     api = EvictionRequests(FakeTransport(body), always)
     with pytest.raises(Garbled, match="VMI vms/vm-1"):
         api.read_vmi(VmKey("vms", "vm-1"))
+
+
+def test_a_grant_whose_body_breaks_off_is_a_grant(tmp_path) -> None:
+    """The VM goes down all the same: that must raise the alarm, not wait for a sign."""
+    cut = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+    with HttpServer(lambda request: [cut]) as server:
+        api = EvictionRequests(transport_to(server.url, tmp_path), always)
+        assert api.evict(launcher(), dry_run=False).verdict is Verdict.GRANTED
