@@ -1,10 +1,11 @@
 """Copying of guests over the network.
 
-Each copying migration gets an equal share of both NICs: bandwidth = min over source and target of (NIC / number of
-migrations copying over it), at most KubeVirt's ``bandwidthPerMigration``. To transfer are the guest's resident memory
-and the set-up; while bandwidth is moved, the guest dirties pages again, so that what remains falls by
-bandwidth - dirty rate. Shares change when a migration starts or ends on a NIC. When what remains fits into the
-allowed downtime (0.3 s, QEMU's default) the guest is switched over.
+NICs are full duplex: what leaves a node shares its NIC, and what arrives there shares it too, but not with what leaves.
+Each copying migration gets an equal share at both ends: bandwidth = min(source's NIC / migrations that leave it,
+target's NIC / migrations that arrive there), at most KubeVirt's ``bandwidthPerMigration``. To transfer are the guest's
+resident memory and the set-up; while bandwidth is moved, the guest dirties pages again, so that what remains falls by
+bandwidth - dirty rate. Shares change when a migration begins or ends. When what remains fits into the allowed downtime
+(0.3 s, QEMU's default) the guest is switched over.
 
 KubeVirt aborts a migration that has not ended after completionTimeoutPerGiB for each GiB of guest memory, and one that
 made no progress for progressTimeout. The first pass over the memory counts as progress even if the guest dirties
@@ -58,7 +59,8 @@ class Copying:
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
-        self._on_node: dict[str, list[Copy]] = {}
+        self._leaving: dict[str, list[Copy]] = {}
+        self._arriving: dict[str, list[Copy]] = {}
 
     def start(self, spec: VmSpec, source: str, target: str, done: Callable[[str], None]) -> Copy:
         """Begin to copy a guest between two nodes of the cluster."""
@@ -81,35 +83,35 @@ class Copying:
             at_s=now_s,
             started_s=now_s,
         )
-        for node in (source, target):
-            self._on_node.setdefault(node, []).append(copy)
-        self._share(source, target)
+        self._leaving.setdefault(source, []).append(copy)
+        self._arriving.setdefault(target, []).append(copy)
+        self._share(copy)
         return copy
 
     def stop(self, copy: Copy) -> None:
         """End a copy, whatever it has come to; ``done`` is not called any more."""
         if copy.next_step is not None:
             copy.next_step.cancel()
-        for node in (copy.source, copy.target):
-            if copy in self._on_node.get(node, ()):
-                self._on_node[node].remove(copy)
-        self._share(copy.source, copy.target)
+        if copy in self._leaving[copy.source]:
+            self._leaving[copy.source].remove(copy)
+            self._arriving[copy.target].remove(copy)
+            self._share(copy)
 
-    def over(self, node: str) -> int:
-        """How many migrations copy over a node's NIC."""
-        return len(self._on_node.get(node, ()))
-
-    def _share(self, *nodes: str) -> None:
-        """Anew share out the NICs of these nodes."""
-        for node in nodes:
+    def _share(self, changed: Copy) -> None:
+        """Share out anew what a copy that begins or ends has a part in."""
+        for node in (changed.source, changed.target):
             if node in self._plane.nics:
-                overhead = self.over(node) * self._plane.options.cpu_overhead_cores
-                self._plane.world.set_overhead_cores(node, overhead)
-        affected = {id(copy): copy for node in nodes for copy in self._on_node.get(node, ())}
-        for copy in affected.values():
+                copies = len(self._leaving.get(node, ())) + len(self._arriving.get(node, ()))
+                overhead_cores = copies * self._plane.options.cpu_overhead_cores
+                self._plane.world.set_overhead_cores(node, overhead_cores)
+        affected = [*self._leaving[changed.source]]
+        affected += [copy for copy in self._arriving[changed.target] if copy.source != changed.source]
+        for copy in affected:
             self._advance(copy)
-            ends = (copy.source, copy.target)
-            share = min(self._plane.nics.get(node, 0.0) / self.over(node) for node in ends)
+            share = min(
+                self._plane.nics.get(copy.source, 0.0) / len(self._leaving[copy.source]),
+                self._plane.nics.get(copy.target, 0.0) / len(self._arriving[copy.target]),
+            )
             copy.bandwidth_bytes_per_s = max(min(share, copy.cap_bytes_per_s), 1.0)
             self._plan(copy)
 

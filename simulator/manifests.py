@@ -52,7 +52,7 @@ _MIGRATION_MODEL: Final = "cpu-model-migration.node.kubevirt.io/"
 _CPU_VENDOR: Final = "cpu-vendor.node.kubevirt.io/"
 
 
-def node(spec: NodeSpec) -> Json:
+def node(spec: NodeSpec, internal_ip: str) -> Json:
     resources = {
         "cpu": format_cpu(round(spec.cores * 1000)),
         "ephemeral-storage": "500Gi",
@@ -73,7 +73,10 @@ def node(spec: NodeSpec) -> Json:
         "metadata": {"labels": labels, "name": spec.name},
         "spec": {"taints": list(spec.taints)} if spec.taints else {},
         "status": {
-            "addresses": [{"address": spec.name, "type": "Hostname"}],
+            "addresses": [
+                {"address": internal_ip, "type": "InternalIP"},
+                {"address": spec.name, "type": "Hostname"},
+            ],
             "allocatable": resources,
             "capacity": resources,
             "conditions": [ready_condition("True", "KubeletReady", None)],

@@ -1,5 +1,7 @@
 """Nodes: joining, cordon, taints, losing contact, leaving."""
 
+from ipaddress import ip_network
+
 from simulator.agenda import Handle
 from simulator.machines import Machines
 from simulator.manifests import APP, DOMAIN, LAUNCHER, SCHEDULABLE, daemon_pod, node, ready_condition
@@ -39,13 +41,14 @@ class Nodes:
         self._migrations = migrations
         self._given_up: dict[str, Handle] = {}
         """Nodes that are not ready -> when their VMs are given up."""
+        self._addresses = map(str, ip_network("10.0.0.0/8").hosts())
 
     def add(self, spec: NodeSpec) -> None:
         if self._plane.node(spec.name) is not None:
             raise AlreadyExists(NODE, spec.name)
         self._plane.world.add_node(spec)
         self._plane.nics[spec.name] = spec.nic_bytes_per_s
-        self._plane.store.create(NODE, node(spec))
+        self._plane.store.create(NODE, node(spec, next(self._addresses)))
         if spec.other_requests_cpu_cores or spec.other_requests_memory_bytes:
             self._plane.store.create(POD, daemon_pod(spec))
 

@@ -99,7 +99,7 @@ class Duplicate(_Trouble, frozen=True, kw_only=True, tag="duplicate"):
 
 
 class Relabel(_Trouble, frozen=True, kw_only=True, tag="relabel"):
-    """``instance`` is the node's InternalIP and port, its name and port, or a longer name."""
+    """``instance`` is the node's InternalIP and port (where it has one), its name and port, or a longer name."""
 
     to: Literal["ip:port", "host:port", "fqdn"] = "ip:port"
     port: Annotated[int, Meta(ge=1, le=65535)] = 9100
@@ -136,7 +136,7 @@ class MetricTroubles:
         rng: random.Random,
         internal_ips: Mapping[str, str] | None = None,
     ) -> None:
-        """``internal_ips``: node -> InternalIP, read at each answer; ``Relabel`` to ``ip:port`` needs it."""
+        """``internal_ips``: node -> InternalIP, read at each answer, for ``Relabel`` to ``ip:port``."""
         self._troubles = tuple(troubles)
         self._rng = rng
         self._internal_ips = internal_ips if internal_ips is not None else {}
@@ -211,9 +211,8 @@ class MetricTroubles:
             return {**labels, "instance": f"{node}.{trouble.domain}"}
         if trouble.to == "host:port":
             return {**labels, "instance": f"{node}:{trouble.port}"}
-        if node not in self._internal_ips:
-            raise KeyError(f"trouble relabel to ip:port: the InternalIP of node {node!r} is not known")
-        return {**labels, "instance": f"{self._internal_ips[node]}:{trouble.port}"}
+        address = self._internal_ips.get(node)
+        return labels if address is None else {**labels, "instance": f"{address}:{trouble.port}"}
 
     def _stale(
         self, number: int, trouble: Stale, series: str, samples: list[Sample], now_s: float

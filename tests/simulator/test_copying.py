@@ -128,3 +128,15 @@ def test_that_many_fail_while_they_copy() -> None:
     failed = sum(m.outcome == "Failed" for m in built.control.migrations)
     assert 8 <= failed <= 28
     assert all(m.started_s is not None for m in built.control.migrations)
+
+
+def test_what_arrives_does_not_slow_down_what_leaves() -> None:
+    """A NIC is full duplex: two VMs that change places take as long as one alone."""
+    options = replace(FIXED, pod_scheduling_s=(1.0, 1.0), pod_start_s=(5.0, 5.0), prepare_s=(1.0, 1.0))
+    changes = {"guest_bytes": 64 * GIB, "touched": 0.5, "dirty_bytes_per_s": 0.0}
+    built = cluster(vm("a", **changes), vm("b", node="node-1", **changes), nodes=2, options=options)
+    for name in ("a", "b"):
+        built.control.create_migration("vms", name)
+    built.run(600)
+    for name in ("a", "b"):
+        assert copied_for(built, name) == pytest.approx((32 * GIB - 0.3 * NIC) / NIC)
