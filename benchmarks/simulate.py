@@ -15,8 +15,8 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from simulator.engine.run import Run, policy_for, run, run_baseline
-from simulator.scenario import load_scenario
-from simulator.scores import scores
+from simulator.report.scores import scores
+from simulator.scenario.loading import load_scenario
 
 SCENARIOS = ("hotspot", "pilot", "week", "large")
 LIMITS_S = {"pilot": 10, "week": 120, "large": 90}

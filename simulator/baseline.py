@@ -18,11 +18,11 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from simulator.kubevirt import ControlPlane
-from simulator.manifests import APP, IN_PROGRESS, LAUNCHER, PREFER_NO_EVICTION
-from simulator.metrics import Sample
-from simulator.objectstore import NODE, POD, Json, ObjectStore, at
-from simulator.trouble import MetricsOutage
+from simulator.kubevirt.control_plane import ControlPlane
+from simulator.kubevirt.manifests import APP, IN_PROGRESS, LAUNCHER, PREFER_NO_EVICTION
+from simulator.kubevirt.objectstore import NODE, POD, Json, ObjectStore, at
+from simulator.metrics.recorded import Sample
+from simulator.metrics.trouble import MetricsOutage
 
 SERIES = "vm_rebalancer:node_cpu_memory_combined:score"
 PREFIX = "nodeutilization.descheduler.openshift.io"

@@ -7,21 +7,21 @@ from typing import Any
 import msgspec
 
 from simulator.agenda import Agenda
-from simulator.checking import Problem, ScenarioErrors
-from simulator.cluster import Cluster, expand, with_immovable
-from simulator.dump import Assumed, read_dump
-from simulator.happenings import Happenings, later_vms
-from simulator.kubevirt import ControlPlane, KubeVirtOptions
-from simulator.load import Load
-from simulator.load_replay import read_series
-from simulator.load_select import Population
-from simulator.metrics import RecordedMetrics
-from simulator.objectstore import NODE, ObjectStore, at
-from simulator.references import Names, check_references
-from simulator.schema import Scenario
+from simulator.kubevirt.control_plane import ControlPlane, KubeVirtOptions
+from simulator.kubevirt.objectstore import NODE, ObjectStore, at
+from simulator.load.load import Load
+from simulator.load.replay import read_series
+from simulator.load.select import Population
+from simulator.metrics.recorded import RecordedMetrics
+from simulator.metrics.trouble import MetricTroubles
+from simulator.scenario.checking import Problem, ScenarioErrors
+from simulator.scenario.cluster import Cluster, expand, with_immovable
+from simulator.scenario.dump import Assumed, read_dump
+from simulator.scenario.happenings import Happenings, later_vms
+from simulator.scenario.references import Names, check_references
+from simulator.scenario.schema import Scenario
 from simulator.seeds import plain_random
-from simulator.trouble import MetricTroubles
-from simulator.world import World
+from simulator.world.world import World
 
 
 @dataclass(frozen=True, slots=True)

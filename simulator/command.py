@@ -17,10 +17,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.run import Finished, Run, policy_for, run, run_baseline
 from simulator.record import RunRecord
-from simulator.report import write_report
-from simulator.scenario import Scenario, ScenarioErrors, list_scenarios, load_scenario, unmet
-from simulator.scores import by_label, scores, to_json
-from simulator.scores_table import table
+from simulator.report.html import write_report
+from simulator.report.scores import by_label, scores, to_json
+from simulator.report.table import table
+from simulator.scenario.loading import Scenario, ScenarioErrors, list_scenarios, load_scenario, unmet
 
 BASELINE = "baseline"
 

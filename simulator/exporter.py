@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 
 from simulator.agenda import Agenda
-from simulator.layout import Layout
-from simulator.objectstore import NODE, Json, ObjectStore, at
-from simulator.quantities import parse_bytes, parse_cpu
-from simulator.scrape import Scrape
-from simulator.vmtable import FloatArray
-from simulator.world import World
+from simulator.kubevirt.objectstore import NODE, Json, ObjectStore, at
+from simulator.kubevirt.quantities import parse_bytes, parse_cpu
+from simulator.metrics.scrape import Scrape
+from simulator.world.layout import Layout
+from simulator.world.vmtable import FloatArray
+from simulator.world.world import World
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ROLE = "node-role.kubernetes.io/"

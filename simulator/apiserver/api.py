@@ -18,7 +18,7 @@ from simulator.apiserver.shapes import DeleteOptions, EvacuateCancelOptions, Evi
 from simulator.apiserver.subresources import Subresources, is_dry_run
 from simulator.apiserver.watches import Watch, Watches
 from simulator.apiserver.writes import Target, Writes, decode_body
-from simulator.objectstore import ApiError, Json
+from simulator.kubevirt.objectstore import ApiError, Json
 from simulator.seeds import plain_random
 
 JSON = "application/json"

@@ -22,7 +22,7 @@ from simulator.apiserver.refusals import Refusal, bad_request, too_old
 from simulator.apiserver.server import Server
 from simulator.apiserver.truth import truth
 from simulator.exporter import Exporter, ExporterTrouble
-from simulator.objectstore import ApiError
+from simulator.kubevirt.objectstore import ApiError
 from simulator.specs import NodeSpec, VmSpec
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)

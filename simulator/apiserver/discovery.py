@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from simulator.apiserver.resources import BY_PATH, SUBRESOURCES_GROUP, Resource, groups
-from simulator.objectstore import Json
+from simulator.kubevirt.objectstore import Json
 
 VERSION: Json = {
     "major": "1",

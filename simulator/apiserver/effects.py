@@ -3,10 +3,10 @@
 from simulator.agenda import Agenda
 from simulator.apiserver.refusals import Subject, denied
 from simulator.apiserver.resources import Resource
-from simulator.kubevirt import ControlPlane
-from simulator.manifests import VMI_NAME
-from simulator.migrations import Refused
-from simulator.objectstore import NODE, POD, VMI, VMIM, Json, NotFound, ObjectStore, at
+from simulator.kubevirt.control_plane import ControlPlane
+from simulator.kubevirt.manifests import VMI_NAME
+from simulator.kubevirt.migrations import Refused
+from simulator.kubevirt.objectstore import NODE, POD, VMI, VMIM, Json, NotFound, ObjectStore, at
 
 _REACTION_S = 0.2
 """Until the node lifecycle controller has seen a cordon and written its taint."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from simulator.objectstore import Json
+from simulator.kubevirt.objectstore import Json
 
 _NEW_NAMES: Mapping[str, str] = {
     "involvedObject": "regarding",

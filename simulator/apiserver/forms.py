@@ -8,7 +8,7 @@ from simulator.apiserver.eventforms import to_core, to_events_group
 from simulator.apiserver.refusals import Refusal
 from simulator.apiserver.resources import Resource
 from simulator.apiserver.tables import cells, columns_of
-from simulator.objectstore import EVENT, Json
+from simulator.kubevirt.objectstore import EVENT, Json
 
 Shape = Literal["object", "table", "partial"]
 

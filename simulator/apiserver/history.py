@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from simulator.objectstore import RESOURCES, Json, ObjectStore, WatchEvent
+from simulator.kubevirt.objectstore import RESOURCES, Json, ObjectStore, WatchEvent
 
 KEPT_CHANGES = 10_000
 """Of each kind. Older ones are compacted away."""

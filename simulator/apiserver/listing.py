@@ -14,7 +14,7 @@ from simulator.apiserver.history import Gone, History, Snapshot
 from simulator.apiserver.refusals import Cause, Refusal, Subject, bad_request, expired, invalid, too_large
 from simulator.apiserver.resources import Resource
 from simulator.apiserver.selectors import Selector, parse_selector
-from simulator.objectstore import Json
+from simulator.kubevirt.objectstore import Json
 
 _TOO_OLD_TO_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "

@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 from informers.clock import Clock
 from simulator.agenda import CALENDAR, Calendar
 from simulator.build import Simulation, build
-from simulator.objectstore import EVENT, NAMESPACE, RESOURCES, ObjectStore, WatchEvent
-from simulator.schema import Scenario
+from simulator.kubevirt.objectstore import EVENT, NAMESPACE, RESOURCES, ObjectStore, WatchEvent
+from simulator.scenario.schema import Scenario
 
 SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _EVENTS_KEPT_S = 3600.0

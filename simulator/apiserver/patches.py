@@ -9,7 +9,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from simulator.objectstore import Json
+from simulator.kubevirt.objectstore import Json
 
 _ABSENT: Final = object()
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from simulator.objectstore import ApiError, Json
+from simulator.kubevirt.objectstore import ApiError, Json
 
 _REASONS = {
     400: "BadRequest",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from simulator.apiserver.refusals import Subject
-from simulator.objectstore import (
+from simulator.kubevirt.objectstore import (
     CONFIG_MAP,
     EVENT,
     KUBEVIRT,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from simulator.apiserver.refusals import bad_request
 from simulator.apiserver.resources import Resource
-from simulator.objectstore import Json, Path, at
+from simulator.kubevirt.objectstore import Json, Path, at
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[^\s,()!=<>]+)|(?P<sign>==|!=|[=!,()<>]))\s*")
 _FIELD = re.compile(r"((?:[^\\,=!]|\\.)+?)(!=|==|=)((?:[^\\,]|\\.)*)")

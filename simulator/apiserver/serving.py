@@ -19,7 +19,7 @@ from simulator.apiserver.live import LiveCluster
 from simulator.apiserver.rbac import AccessRules
 from simulator.apiserver.server import Server
 from simulator.exporter import CONTENT_TYPE, Exporter
-from simulator.schema import Scenario
+from simulator.scenario.schema import Scenario
 
 HOST = "127.0.0.1"
 """The only address that is ever listened on."""

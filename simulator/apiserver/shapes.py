@@ -12,7 +12,7 @@ import msgspec
 
 from simulator.apiserver.refusals import Refusal, bad_request
 from simulator.apiserver.resources import Resource
-from simulator.objectstore import CONFIG_MAP, EVENT, LEASE, NODE, VMIM, Json, Path, at, edited
+from simulator.kubevirt.objectstore import CONFIG_MAP, EVENT, LEASE, NODE, VMIM, Json, Path, at, edited
 
 _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 _MICRO_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}(?:Z|[+-]\d{2}:\d{2})")

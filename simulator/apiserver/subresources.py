@@ -11,9 +11,9 @@ from simulator.apiserver.shapes import (
     Metadata,
     Preconditions,
 )
-from simulator.evictions import DISRUPTION_BUDGET, EvictionAnswer
-from simulator.kubevirt import ControlPlane
-from simulator.objectstore import VMI, Json, NotFound, ObjectStore, at
+from simulator.kubevirt.control_plane import ControlPlane
+from simulator.kubevirt.evictions import DISRUPTION_BUDGET, EvictionAnswer
+from simulator.kubevirt.objectstore import VMI, Json, NotFound, ObjectStore, at
 from simulator.record import AskedBy
 
 DESCHEDULER = "sigs.k8s.io/descheduler"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from simulator.objectstore import (
+from simulator.kubevirt.objectstore import (
     CONFIG_MAP,
     EVENT,
     KUBEVIRT,

@@ -8,7 +8,7 @@ import msgspec
 
 from simulator.apiserver.refusals import Cause, denied, invalid
 from simulator.apiserver.resources import Resource
-from simulator.objectstore import EVENT, LEASE, NODE, POD, VMI, VMIM, Json, at
+from simulator.kubevirt.objectstore import EVENT, LEASE, NODE, POD, VMI, VMIM, Json, at
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")

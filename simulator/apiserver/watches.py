@@ -15,7 +15,7 @@ from simulator.apiserver.forms import Form
 from simulator.apiserver.history import Change, Gone, History
 from simulator.apiserver.listing import ListOptions, too_large_for
 from simulator.apiserver.refusals import Refusal, too_old
-from simulator.objectstore import Json, edited
+from simulator.kubevirt.objectstore import Json, edited
 
 BOOKMARK_S = 60.0
 """How often a watch gets a bookmark, in the world's seconds."""

@@ -22,7 +22,7 @@ from simulator.apiserver.refusals import (
     wrong_uid,
 )
 from simulator.apiserver.resources import Resource
-from simulator.objectstore import NAMESPACE, VMI, ApiError, Json, ObjectStore, at
+from simulator.kubevirt.objectstore import NAMESPACE, VMI, ApiError, Json, ObjectStore, at
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

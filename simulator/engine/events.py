@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from simulator.agenda import Agenda
-from simulator.objectstore import NODE, POD, VMI, VMIM, WatchEvent, at
+from simulator.kubevirt.objectstore import NODE, POD, VMI, VMIM, WatchEvent, at
 
 _FIELDS: dict[str, tuple[tuple[str, ...], ...]] = {
     NODE: (("spec", "taints"), ("spec", "unschedulable")),

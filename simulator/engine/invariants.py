@@ -14,7 +14,7 @@ from informers.store import Lister
 from simulator.agenda import Agenda, to_wall_time
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.watches import MOST_LAG_S
-from simulator.kubevirt import ControlPlane
+from simulator.kubevirt.control_plane import ControlPlane
 from simulator.record import MigrationRecord
 
 _GRACE = timedelta(seconds=10)

@@ -11,10 +11,10 @@ from controller.evictions.answers import EvictionAnswer, interpret
 from controller.evictions.entry import VmKey
 from controller.utilization.reading import Answer, MetricsError, Sample
 from simulator.agenda import EPOCH, Agenda
-from simulator.kubevirt import ControlPlane
-from simulator.metrics import NODE_SERIES, VM_SERIES, RecordedMetrics
-from simulator.objectstore import VMI, ObjectStore
-from simulator.trouble import MetricsOutage, MetricTroubles
+from simulator.kubevirt.control_plane import ControlPlane
+from simulator.kubevirt.objectstore import VMI, ObjectStore
+from simulator.metrics.recorded import NODE_SERIES, VM_SERIES, RecordedMetrics
+from simulator.metrics.trouble import MetricsOutage, MetricTroubles
 
 EPOCH_S = EPOCH.timestamp()
 _TIMESTAMP = re.compile(r"timestamp\((.*)\)")

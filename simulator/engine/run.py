@@ -23,9 +23,9 @@ from simulator.engine.observer import RunObserver
 from simulator.engine.ports import AgendaClock, SimulatedEvictions, SimulatedMetrics, SimulatedPatcher
 from simulator.engine.sampler import NO_OPINION, Opinion, Sampler
 from simulator.engine.watches import streams
-from simulator.metrics import Sample
+from simulator.metrics.recorded import Sample
 from simulator.record import CooldownInfo, LimitsInfo, NodeInfo, RunRecord
-from simulator.schema import Scenario
+from simulator.scenario.schema import Scenario
 from simulator.seeds import plain_random
 
 Progress = Callable[[float], None]
@@ -83,7 +83,11 @@ def _collecting_rarely() -> Iterator[None]:
 @_collecting_rarely()
 def run(asked: Run, progress: Progress = lambda _: None) -> Finished:
     """The rebalancer on the scenario. Raises ``BrokenInvariant``."""
-    simulation = build(asked.scenario, asked.seed)
+    return rebalance(asked, build(asked.scenario, asked.seed), progress)
+
+
+def rebalance(asked: Run, simulation: Simulation, progress: Progress = lambda _: None) -> Finished:
+    """The same on a cluster that was built already, for those who want to look at it afterwards."""
     return _Rebalancing(asked, simulation).go(progress)
 
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.agenda import Agenda
-from simulator.objectstore import NODE, VMIM, ObjectStore, at
+from simulator.kubevirt.objectstore import NODE, VMIM, ObjectStore, at
 from simulator.record import UNKNOWN, Samples
 from simulator.specs import NodeSpec
-from simulator.world import World
+from simulator.world.world import World
 
 MOST_SAMPLES = 3000
 LEAST_PERIOD_S = 15.0

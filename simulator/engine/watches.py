@@ -9,7 +9,7 @@ import msgspec
 from controller.cluster.objects import KubeVirt, Node, PlacedPod, Pod, Vmi, Vmim
 from informers.informer import Informer
 from simulator.agenda import Agenda
-from simulator.objectstore import KUBEVIRT, NODE, POD, VMI, VMIM, Json, ObjectStore, WatchEvent, at
+from simulator.kubevirt.objectstore import KUBEVIRT, NODE, POD, VMI, VMIM, Json, ObjectStore, WatchEvent, at
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 

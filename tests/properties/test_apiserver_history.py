@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.agenda import Agenda
 from simulator.apiserver.history import Gone, History, key_of
-from simulator.objectstore import CONFIG_MAP, Json, ObjectStore
+from simulator.kubevirt.objectstore import CONFIG_MAP, Json, ObjectStore
 
 OPERATIONS = st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "delete"])), max_size=40)
 

@@ -13,7 +13,7 @@ from simulator.apiserver.refusals import Refusal
 from simulator.apiserver.routing import parse_call
 from simulator.apiserver.subresources import Throttled
 from simulator.apiserver.watches import Watch
-from simulator.scenario import parse_scenario
+from simulator.scenario.loading import parse_scenario
 from tests.simulator.apiserver.builders import (
     CONFIG_MAPS,
     CORE_EVENTS,

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.kubevirt import KubeVirtOptions
-from simulator.manifests import APP, LAUNCHER
-from simulator.objectstore import NODE, POD, VMI, VMIM, ApiError, at
-from simulator.plane import is_finished
-from simulator.quantities import parse_bytes, parse_cpu
+from simulator.kubevirt.control_plane import KubeVirtOptions
+from simulator.kubevirt.manifests import APP, LAUNCHER
+from simulator.kubevirt.objectstore import NODE, POD, VMI, VMIM, ApiError, at
+from simulator.kubevirt.plane import is_finished
+from simulator.kubevirt.quantities import parse_bytes, parse_cpu
 from simulator.specs import GIB
 from tests.simulator.kubevirt_builders import Cluster, cluster, node, vm
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.run import Run, policy_for, run, run_baseline
-from simulator.scenario import ScenarioErrors, load_scenario, parse_scenario
-from simulator.schema import Scenario
-from simulator.scores import Scores, scores
+from simulator.report.scores import Scores, scores
+from simulator.scenario.loading import ScenarioErrors, load_scenario, parse_scenario
+from simulator.scenario.schema import Scenario
 from tests.properties.drawn_scenarios import scenarios
 
 EXPECTED = ("ConflictError", "NotFound: nodes")

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.build import build
-from simulator.checking import ScenarioErrors
-from simulator.cluster import CPU_ALLOCATION_RATIO, OVERHEAD_BYTES, expand
-from simulator.dump import Assumed, parse_dump
-from simulator.expect import RELATIONS, parse_bound, unmet
-from simulator.load_times import intervals
-from simulator.scenario import load_scenario, parse_scenario
-from simulator.schema import DAYS, When
+from simulator.load.times import intervals
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.cluster import CPU_ALLOCATION_RATIO, OVERHEAD_BYTES, expand
+from simulator.scenario.dump import Assumed, parse_dump
+from simulator.scenario.expect import RELATIONS, parse_bound, unmet
+from simulator.scenario.loading import load_scenario, parse_scenario
+from simulator.scenario.schema import DAYS, When
 from simulator.specs import GIB
 from tests.simulator.dump_builders import launcher, node, pod, vmi
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.agenda import Agenda
 from simulator.specs import GIB
-from simulator.world import World
+from simulator.world.world import World
 from tests.simulator.world_builders import node, vm
 
 NODES = ("a", "b", "c")

@@ -15,7 +15,7 @@ from simulator.record import (
     RunRecord,
     Samples,
 )
-from simulator.scores import Scores
+from simulator.report.scores import Scores
 
 GIB = float(1 << 30)
 

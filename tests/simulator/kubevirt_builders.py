@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.agenda import Agenda
-from simulator.kubevirt import ControlPlane, EvictionAnswer, KubeVirtOptions
-from simulator.objectstore import KUBEVIRT, NODE, POD, VMI, VMIM, Json, ObjectStore, WatchEvent, at
-from simulator.scheduler import Scheduler
+from simulator.kubevirt.control_plane import ControlPlane, EvictionAnswer, KubeVirtOptions
+from simulator.kubevirt.objectstore import KUBEVIRT, NODE, POD, VMI, VMIM, Json, ObjectStore, WatchEvent, at
+from simulator.kubevirt.scheduler import Scheduler
 from simulator.specs import GIB, NodeSpec, VmSpec
-from simulator.world import World
+from simulator.world.world import World
 
 DESCHEDULER = "sigs.k8s.io/descheduler"
 DENIED = 'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: '

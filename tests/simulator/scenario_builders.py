@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from simulator.scenario import Scenario, parse_scenario
+from simulator.scenario.loading import Scenario, parse_scenario
 
 NODES = {"node": {"count": 3, "cores": 16, "memory_gib": 128}}
 VMS = {"vm": {"count": 6, "vcpus": 4, "memory_gib": 8}}

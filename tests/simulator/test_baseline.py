@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from simulator.baseline import OVER_TAINTS, Baseline
-from simulator.kubevirt import EvictionAnswer
-from simulator.metrics import Sample
-from simulator.objectstore import at
+from simulator.kubevirt.control_plane import EvictionAnswer
+from simulator.kubevirt.objectstore import at
+from simulator.metrics.recorded import Sample
+from simulator.metrics.trouble import MetricsOutage
 from simulator.specs import VmSpec
-from simulator.trouble import MetricsOutage
 from tests.simulator.kubevirt_builders import SURE, Cluster, cluster, vm
 
 HOT = {"node-0": 0.9, "node-1": 0.1, "node-2": 0.0}

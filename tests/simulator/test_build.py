@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from simulator.build import Simulation, build
-from simulator.checking import ScenarioErrors
-from simulator.cluster import Cluster, expand
-from simulator.objectstore import NODE, VMIM
-from simulator.scenario import SCENARIOS, load_scenario
+from simulator.kubevirt.objectstore import NODE, VMIM
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.cluster import Cluster, expand
+from simulator.scenario.loading import SCENARIOS, load_scenario
 from simulator.specs import GIB, VmSpec
 from tests.simulator.scenario_builders import NODES, VMS, scenario
 

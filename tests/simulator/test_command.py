@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli import main
-from simulator.scores import Scores
+from simulator.report.scores import Scores
 
 POLICY = "apiVersion: vm-rebalancer.io/v1alpha1\nkind: RebalancePolicy\n"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from simulator.build import build
-from simulator.checking import ScenarioErrors
-from simulator.dump import Assumed, Dump, parse_dump, read_dump
-from simulator.scenario import load_scenario
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.dump import Assumed, Dump, parse_dump, read_dump
+from simulator.scenario.loading import load_scenario
 from simulator.specs import GIB, NodeSpec, VmSpec
 from tests.simulator.dump_builders import Json, launcher, listing, node, pod, vmi
 

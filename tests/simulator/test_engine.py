@@ -10,8 +10,8 @@ import yaml
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.run import Finished, Run, policy_for, run, run_baseline
 from simulator.record import RunRecord
-from simulator.scenario import list_scenarios, load_scenario, parse_scenario, unmet
-from simulator.scores import Scores, scores
+from simulator.report.scores import Scores, scores
+from simulator.scenario.loading import list_scenarios, load_scenario, parse_scenario, unmet
 
 SEEDS = (1, 2, 3)
 

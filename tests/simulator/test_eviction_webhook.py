@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from simulator.kubevirt import EvictionAnswer, KubeVirtOptions
-from simulator.objectstore import KUBEVIRT, PDB, POD, at
+from simulator.kubevirt.control_plane import EvictionAnswer, KubeVirtOptions
+from simulator.kubevirt.objectstore import KUBEVIRT, PDB, POD, at
 from simulator.record import ShutdownRecord
 from tests.simulator.kubevirt_builders import DENIED, DESCHEDULER, SURE, Cluster, cluster, node, vm
 

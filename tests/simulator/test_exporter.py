@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from simulator.exporter import Exporter, ExporterTrouble
-from simulator.scrape import Scrape
+from simulator.metrics.scrape import Scrape
 from tests.simulator.kubevirt_builders import Cluster, cluster, vm
 
 Samples = dict[tuple[str, str], float]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from simulator.build import Simulation, build
-from simulator.checking import ScenarioErrors
-from simulator.load_times import at_hour, intervals, on_day, poisson_times
-from simulator.schema import When
+from simulator.load.times import at_hour, intervals, on_day, poisson_times
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.schema import When
 from simulator.seeds import generator
 from tests.simulator.scenario_builders import scenario
 
@@ -354,7 +354,7 @@ class TestReplay:
         def missing(name: str) -> None:
             raise ImportError(name)
 
-        monkeypatch.setattr("simulator.load_replay.importlib.import_module", missing)
+        monkeypatch.setattr("simulator.load.replay.importlib.import_module", missing)
         with pytest.raises(
             ScenarioErrors, match="needs pyarrow, which is not installed; allowed: a CSV file"
         ):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.objectstore import POD, VMI, AlreadyExists, NotFound, at
+from simulator.kubevirt.objectstore import POD, VMI, AlreadyExists, NotFound, at
 from tests.simulator.kubevirt_builders import cluster, node, vm
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from simulator.agenda import Agenda
-from simulator.metrics import NODE_SERIES, VM_SERIES, RecordedMetrics
+from simulator.metrics.recorded import NODE_SERIES, VM_SERIES, RecordedMetrics
+from simulator.metrics.windows import rate
 from simulator.specs import GIB
-from simulator.windows import rate
-from simulator.world import World
+from simulator.world.world import World
 from tests.simulator.world_builders import node, vm, world_of
 
 UTILIZATION = "vm_rebalancer:node_cpu_utilization:avg1m"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.objectstore import NODE, POD, AlreadyExists, Invalid, NotFound, at
+from simulator.kubevirt.objectstore import NODE, POD, AlreadyExists, Invalid, NotFound, at
 from tests.simulator.kubevirt_builders import Cluster, cluster, node, vm
 
 TAINT = {"key": "a/b", "value": "true", "effect": "PreferNoSchedule"}

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from simulator.agenda import Agenda
-from simulator.objectstore import (
+from simulator.kubevirt.objectstore import (
     NODE,
     POD,
     REMOVE,

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from simulator.agenda import Agenda
-from simulator.metrics import NODE_SERIES, VM_SERIES, RecordedMetrics
-from simulator.scrape import Scrape
+from simulator.metrics.recorded import NODE_SERIES, VM_SERIES, RecordedMetrics
+from simulator.metrics.scrape import Scrape
 from simulator.specs import GIB
-from simulator.world import World
+from simulator.world.world import World
 from tests.simulator.promtool import RULES, check_rules, run_rule_test
 from tests.simulator.world_builders import node, vm
 

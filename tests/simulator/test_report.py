@@ -13,10 +13,10 @@ import plotly.graph_objects as go
 import pytest
 
 from simulator.record import RunRecord, ShutdownRecord, WhyNot
-from simulator.report import ReportError, render, write_report
-from simulator.report_style import TimeAxis, shorten
-from simulator.report_words import verdicts
-from simulator.scores import by_label
+from simulator.report.html import ReportError, render, write_report
+from simulator.report.scores import by_label
+from simulator.report.style import TimeAxis, shorten
+from simulator.report.words import verdicts
 from tests.simulator.builders import migration, run_record, samples
 from tests.simulator.made_up_runs import baseline_record, hotspot_record, large_record, week_record
 

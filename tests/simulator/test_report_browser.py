@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.record import RunRecord
-from simulator.report import render
+from simulator.report.html import render
 from tests.simulator.builders import run_record
 from tests.simulator.made_up_runs import baseline_record, hotspot_record, large_record, week_record
 

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 import yaml
 
-from simulator import schema
-from simulator.checking import ScenarioErrors
-from simulator.expect import SCORES, parse_bound
-from simulator.scenario import (
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.expect import SCORES, parse_bound
+from simulator.scenario.loading import (
     SCENARIOS,
     json_schema,
     list_scenarios,
     load_scenario,
     parse_scenario,
+    schema,
     unmet,
 )
 from tests.simulator.scenario_builders import document, scenario, text

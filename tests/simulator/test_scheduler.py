@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from simulator.objectstore import NODE, POD, Json
-from simulator.scheduler import Placement, Requests
+from simulator.kubevirt.objectstore import NODE, POD, Json
+from simulator.kubevirt.scheduler import Placement, Requests
 from simulator.specs import GIB
 from tests.simulator.kubevirt_builders import Cluster, cluster, node, vm
 

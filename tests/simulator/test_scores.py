@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from simulator.record import CooldownInfo, MigrationRecord, ShutdownRecord
-from simulator.scores import Scores, by_label, minutes_to_balance, repeated, scores, to_json, undone
-from simulator.scores_table import MEASURES, cell, ratio, table
+from simulator.report.scores import Scores, by_label, minutes_to_balance, repeated, scores, to_json, undone
+from simulator.report.table import MEASURES, cell, ratio, table
 from tests.simulator.builders import migration, run_record, some_scores
 from tests.simulator.made_up_runs import baseline_record, hotspot_record
 

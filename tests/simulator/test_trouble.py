@@ -6,8 +6,8 @@ import random
 import msgspec
 import pytest
 
-from simulator.metrics import Sample
-from simulator.trouble import (
+from simulator.metrics.recorded import Sample
+from simulator.metrics.trouble import (
     Duplicate,
     Infinite,
     Late,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from simulator.pressure import cpu_pressure, io_pressure, memory_pressure
 from simulator.specs import GIB
+from simulator.world.pressure import cpu_pressure, io_pressure, memory_pressure
 from tests.simulator.world_builders import node, vm, world_of
 
 

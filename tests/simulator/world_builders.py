@@ -4,7 +4,7 @@ from typing import Any
 
 from simulator.agenda import Agenda
 from simulator.specs import GIB, NodeSpec, VmSpec
-from simulator.world import World
+from simulator.world.world import World
 
 
 def node(name: str, **changes: Any) -> NodeSpec:

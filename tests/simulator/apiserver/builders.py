@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.apiserver.serving import Serving
-from simulator.scenario import parse_scenario
+from simulator.scenario.loading import parse_scenario
 
 SCENARIO = """
 description: three nodes, seven VMs

@@ -22,7 +22,7 @@ from controller.policy.parse import parse_policy
 from simulator.apiserver.faults import Fault
 from simulator.apiserver.prometheus import configuration, faster_rules, lookback
 from simulator.engine.run import policy_for
-from simulator.scenario import load_scenario
+from simulator.scenario.loading import load_scenario
 from simulator.serve import RULES, faster_policy, serve
 from tests.simulator.apiserver.builders import NODES, SCENARIO, VMIS
 from tests.simulator.apiserver.harness import DEADLINE_S, Connected

@@ -1,0 +1,1 @@
+"""The simulated control plane: API objects, the scheduler, and what KubeVirt does."""

@@ -1,0 +1,1 @@
+"""What the VMs want, over time."""

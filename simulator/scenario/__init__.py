@@ -1,0 +1,1 @@
+"""Scenarios: their schema, how they are read and checked, and what happens in them besides loads."""

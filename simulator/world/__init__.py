@@ -1,0 +1,1 @@
+"""Physical truth: CPU, memory and pressure of nodes and VMs, without any API object."""
