@@ -28,7 +28,7 @@ class EvictionApi(Protocol):
 
 class NodePatcher(Protocol):
     def replace_taints(self, node: Node, taints: Sequence[Taint]) -> bool:
-        """Replace the list of taints if the node is still as it was read; False if it has changed meanwhile."""
+        """Replace the list of taints if the node is still as it was read; False if it has changed or gone meanwhile."""
 
 
 class Observer(Protocol):

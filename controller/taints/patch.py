@@ -12,7 +12,7 @@ import msgspec
 
 from controller.cluster.objects import Node, Taint
 from controller.lease import NotLeaderError
-from informers.errors import Conflict, Invalid
+from informers.errors import Conflict, Invalid, NotFound
 from informers.transport import Transport
 
 DEADLINE = timedelta(seconds=10)
@@ -51,6 +51,12 @@ class TaintPatcher:
                 content_type="application/json-patch+json",
                 deadline=self._deadline,
             )
+        except NotFound as error:
+            if (
+                error.reason != "NotFound"
+            ):  # somebody else's 404, a proxy's say, does not mean that the node has gone
+                raise
+            return False
         except Conflict:
             return False
         except Invalid as error:

@@ -12,7 +12,7 @@ from controller.evictions.entry import VmKey
 from controller.utilization.reading import Answer, MetricsError, Sample
 from simulator.agenda import EPOCH, Agenda
 from simulator.kubevirt.control_plane import ControlPlane
-from simulator.kubevirt.objectstore import VMI, ObjectStore
+from simulator.kubevirt.objectstore import VMI, NotFound, ObjectStore
 from simulator.metrics.recorded import NODE_SERIES, VM_SERIES, RecordedMetrics
 from simulator.metrics.trouble import MetricsOutage, MetricTroubles
 
@@ -112,4 +112,7 @@ class SimulatedPatcher:
     def replace_taints(self, node: Node, taints: Sequence[Taint]) -> bool:
         self._check(node)
         wanted = [msgspec.to_builtins(taint) for taint in taints]
-        return self._control_plane.replace_taints(node.name, node.metadata.resource_version, wanted)
+        try:
+            return self._control_plane.replace_taints(node.name, node.metadata.resource_version, wanted)
+        except NotFound:
+            return False

@@ -105,11 +105,16 @@ def test_a_refusal_by_the_admission_policy_is_no_conflict():
 
 
 @pytest.mark.parametrize(
-    "error", [status_error(403, "Forbidden", "no"), status_error(404, "NotFound", "gone"), NoAnswer("broke")]
+    "error", [status_error(403, "Forbidden", "no"), status_error(404, "", "a proxy's"), NoAnswer("broke")]
 )
 def test_other_trouble_is_raised(error):
     with pytest.raises(ApiError):
         TaintPatcher(FakeTransport(error), always).replace_taints(node(), [OURS])
+
+
+def test_a_node_that_has_gone_needs_no_taints():
+    gone = FakeTransport(status_error(404, "NotFound", 'nodes "a" not found'))
+    assert not TaintPatcher(gone, always).replace_taints(node(), [OURS])
 
 
 taints = st.builds(
