@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 from controller.cluster.objects import Node
 from controller.cluster.resources import RESOURCES
-from controller.lease import LeaderElection
+from controller.lease import LeaderElection, NotLeaderError
 from controller.platform import Options, connect, lease_name
 from controller.taints.desired import merged, our_keys
 from controller.taints.patch import TaintPatcher
@@ -26,6 +26,7 @@ ROUNDS = 5
 LIST_WITHIN = timedelta(seconds=30)
 OTHERS_WAIT = timedelta(minutes=2)
 LEASE_WITHIN_S = 120.0
+KEPT_WITHIN_S = 10.0
 
 
 def clean_up(options: Options) -> int:
@@ -56,19 +57,24 @@ def clean_up(options: Options) -> int:
         return 1
     patcher = TaintPatcher(transport, election.writes_allowed)
     left = _take_off(patcher, nodes, reflector)
+    if left is None:
+        log.error("the nodes were not to be listed, so nobody knows whether taints of ours are left")
+        return 1
     election.keep_others_out(OTHERS_WAIT)
-    for _ in range(40):
+    for _ in range(int(KEPT_WITHIN_S / 0.25)):
         if left or election.kept_out_s() >= OTHERS_WAIT.total_seconds():
             break
         waited.wait(0.25)
+    else:
+        log.warning("the lease may run out sooner than in %s: the tainter must be gone by then", OTHERS_WAIT)
     for name in left:
         log.error("node %s still carries soft taints of ours", name)
     return 1 if left else 0
 
 
-def _take_off(patcher: TaintPatcher, nodes: Informer[Node], reflector: Reflector[Node]) -> list[str]:
-    """The nodes that still carry some after a few rounds, each from a fresh list."""
-    left: list[str] = []
+def _take_off(patcher: TaintPatcher, nodes: Informer[Node], reflector: Reflector[Node]) -> list[str] | None:
+    """The nodes that still carry some after a few rounds, each from a fresh list; ``None`` without any list."""
+    left: list[str] | None = None
     for _ in range(ROUNDS):
         try:
             reflector.resync(LIST_WITHIN)
@@ -85,6 +91,6 @@ def _take_off(patcher: TaintPatcher, nodes: Informer[Node], reflector: Reflector
 def _patched(patcher: TaintPatcher, node: Node) -> bool:
     try:
         return patcher.replace_taints(node, merged(node.taints, ()))
-    except ApiError as error:
+    except (ApiError, NotLeaderError) as error:
         log.warning("node %s: %s", node.name, error)
         return False

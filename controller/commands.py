@@ -1,19 +1,25 @@
 """``vm-rebalancer descheduler`` and ``vm-rebalancer soft-tainter``. Every flag may also come from the environment."""
 
+import json
 import logging
+import re
 import sys
+import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import click
-import msgspec
 
 from controller.policy.durations import parse_duration
+
+log = logging.getLogger("vm-rebalancer")
 
 Command = Callable[..., None]
 
 PREFIX = "VM_REBALANCER"
+_PORT = re.compile("[0-9]{1,5}")
 
 
 class Duration(click.ParamType[timedelta]):
@@ -41,45 +47,52 @@ class Address(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return value
         host, separator, port = value.rpartition(":")
-        if not separator or not port.isdigit() or int(port) > 65535:
+        if not separator or not _PORT.fullmatch(port) or int(port) > 65535 or not _is_host(host):
             self.fail(f"found {value!r}; allowed: HOST:PORT, :PORT", param, ctx)
         return host.strip("[]"), int(port)
 
 
+def _is_host(text: str) -> bool:
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
 def program_options(command: Command) -> Command:
     """The flags that both programs have."""
+    option = partial(click.option, show_envvar=True)
     options = (
-        click.option(
+        option(
             "--kubeconfig", type=click.Path(dir_okay=False), help="Else: in the cluster, or as kubectl does."
         ),
-        click.option("--context", help="Of the kubeconfig."),
-        click.option(
-            "--policy-configmap", metavar="NAMESPACE/NAME", help="The policy, under the key policy.yaml."
-        ),
-        click.option(
+        option("--context", help="Of the kubeconfig."),
+        option("--policy-configmap", metavar="NAMESPACE/NAME", help="The policy, under the key policy.yaml."),
+        option(
             "--policy-file", type=click.Path(dir_okay=False), help="The policy; read again when it changes."
         ),
-        click.option(
+        option(
             "--leader-elect", type=bool, default=True, show_default=True, help="Decide only with the lease."
         ),
-        click.option("--lease", metavar="NAMESPACE/NAME", help="Default: beside the policy's ConfigMap."),
-        click.option("--lease-duration", type=Duration(), default="15s", show_default=True),
-        click.option("--renew-deadline", type=Duration(), default="10s", show_default=True),
-        click.option("--retry-period", type=Duration(), default="2s", show_default=True),
-        click.option(
+        option("--lease", metavar="NAMESPACE/NAME", help="Default: beside the policy's ConfigMap."),
+        option("--lease-duration", type=Duration(), default="15s", show_default=True),
+        option("--renew-deadline", type=Duration(), default="10s", show_default=True),
+        option("--retry-period", type=Duration(), default="2s", show_default=True),
+        option(
             "--listen", type=Address(), default="0.0.0.0:8080", show_default=True, help="Probes and metrics."
         ),
-        click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Threads."),
-        click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option(
+        option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Threads."),
+        option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        option(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             default="info",
             show_default=True,
         ),
     )
-    for option in reversed(options):
-        command = option(command)
+    for add in reversed(options):
+        command = add(command)
     return command
 
 
@@ -98,7 +111,10 @@ def descheduler(**given: Any) -> None:
 @click.command("soft-tainter", context_settings=CONTEXT)
 @program_options
 @click.option(
-    "--cleanup", is_flag=True, help="Take all taints of ours off, once; exit code 1 if some are left."
+    "--cleanup",
+    is_flag=True,
+    show_envvar=True,
+    help="Take all taints of ours off, once; exit code 1 if some are left.",
 )
 def soft_tainter(cleanup: bool, **given: Any) -> None:
     """Put PreferNoSchedule taints on over-utilised nodes, and take them off again."""
@@ -121,8 +137,11 @@ def _run(
         raise click.UsageError("exactly one of --policy-configmap and --policy-file is needed")
     try:
         timing = LeaseTiming(*times)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    try:
         code = program(Options(program=name, policy_config_map=config_map, lease_timing=timing, **given))
-    except (StartError, ValueError) as error:
+    except StartError as error:
         raise click.ClickException(str(error)) from error
     # Threads that are still in a request must not keep the process: all of them are daemons.
     sys.stdout.flush()
@@ -143,7 +162,7 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        return json.dumps(line)  # escapes all but ASCII: file names may hold what is no UTF-8
 
 
 def _log_to_stderr(log_format: str, level: str) -> None:
@@ -157,6 +176,14 @@ def _log_to_stderr(log_format: str, level: str) -> None:
     if handler.formatter is not None:
         handler.formatter.converter = time.gmtime
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)
+    threading.excepthook = _log_end_of_thread
+
+
+def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    if ended.exc_value is not None:
+        name = ended.thread.name if ended.thread is not None else "?"
+        log.critical("thread %s has ended by an exception", name, exc_info=ended.exc_value)
 
 
 __all__ = ["descheduler", "soft_tainter"]

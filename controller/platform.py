@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -28,7 +28,6 @@ from informers.transport import Transport
 
 log = logging.getLogger("vm-rebalancer")
 
-POLICY_FILE_EVERY_S = 5.0
 SYNC_WITHIN = timedelta(seconds=60)
 SILENT_FOR_S = 600.0
 """An informer without contact for so long makes the program unhealthy: restarting is the last resort."""
@@ -71,6 +70,8 @@ class Platform:
             collector(registry=self.registry)
         self.metrics = Metrics(self.registry)
         self.election = self._election()
+        # Held while an alarm is kept or forgotten: a new one must not be taken for the old one.
+        self._alarm_lock = Lock()
         self.emitter = Emitter(self.metrics, self.clock, self._keep_alarm)
         self.config_maps: Informer[ConfigMap] = Informer("policy")
         self.policy = self._policy_watch()
@@ -123,26 +124,21 @@ class Platform:
 
     def forget_old_alarm(self) -> None:
         """Take an alarm off the Lease that was raised under another policy than the one in force."""
-        policy, alarm = self.policy.current(), self.election.alarm() if self.election is not None else None
-        if (
-            self.election is not None
-            and alarm is not None
-            and policy
-            and alarm.policy_digest != policy.digest
-        ):
-            self.election.keep_alarm(None)
-            self.metrics.shutdown_alarm.set(0)
+        if self.election is None:
+            return
+        with self._alarm_lock:
+            policy, alarm = self.policy.current(), self.election.alarm()
+            if policy is not None and alarm is not None and alarm.policy_digest != policy.digest:
+                self.election.keep_alarm(None)
 
     def _keep_alarm(self, alarm: Alarm) -> None:
         if self.election is not None:
-            self.election.keep_alarm(ShutdownAlarm(alarm.reason, alarm.policy_digest))
+            with self._alarm_lock:
+                self.election.keep_alarm(ShutdownAlarm(alarm.reason, alarm.policy_digest))
 
     def known_alarm(self) -> Alarm | None:
         kept = self.election.alarm() if self.election is not None else None
-        if kept is None:
-            return None
-        self.metrics.shutdown_alarm.set(1)
-        return Alarm(kept.reason, kept.policy_digest)
+        return Alarm(kept.reason, kept.policy_digest) if kept is not None else None
 
     def synced(self) -> str:
         waiting = [name for name, informer in self._informers.items() if not informer.has_synced]
@@ -176,7 +172,7 @@ class Platform:
 
 def connect(options: Options) -> Transport:
     """To the API server: as the kubeconfig says, or from within the cluster. Raises StartError."""
-    in_cluster = os.environ.get("KUBERNETES_SERVICE_HOST") and not options.kubeconfig
+    in_cluster = os.environ.get("KUBERNETES_SERVICE_HOST") and not (options.kubeconfig or options.context)
     try:
         if in_cluster:
             return Transport.in_cluster()

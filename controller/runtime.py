@@ -23,6 +23,7 @@ from controller.softtainter import Refresh as TainterRefresh
 from controller.softtainter import SoftTainter
 from controller.taints.patch import TaintPatcher
 from controller.utilization.prometheus import PrometheusSource
+from informers.reflector import Reflector
 from informers.workers import Again, Workers
 from informers.workqueue import WorkQueue
 
@@ -34,7 +35,9 @@ HANDLER_WITHIN_S = 300.0
 """A handler that runs for longer hangs: every request in it has a deadline."""
 WORKERS_STOP_WITHIN = timedelta(seconds=4)
 LEASE_STOPS_WITHIN_S = 2.5
-REST_STOPS_WITHIN = timedelta(seconds=1)
+REST_STOPS_WITHIN_S = 1.0
+"""All together: one that is connecting cannot be told, and many may be."""
+HEALTH_STOPS_WITHIN = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ def _descheduler(platform: Platform) -> Program:
         platform.policy.current,
         platform.clock,
     )
+    platform.emitter.show_ledger(lambda: descheduler.ledger, platform.policy.current)
     return Program(
         descheduler.workers,
         lambda: descheduler.start(platform.known_alarm()),
@@ -113,6 +117,7 @@ class _Run:
         )
         platform.config_maps.add_handler(lambda _: ["policy"], self._policy_workers.add)
         platform.policy.subscribe(lambda _: self._program.wake())
+        platform.metrics.queue_depth.set_function(self._queue_depth)
 
     def go(self) -> int:
         host, port = self._platform.options.listen
@@ -143,8 +148,13 @@ class _Run:
         }
 
     def _workers_go_on(self) -> str:
-        longest_s = self._program.workers.statistics().longest_running_s
+        every = self._program.workers, self._policy_workers
+        longest_s = max(workers.statistics().longest_running_s for workers in every)
         return f"a handler has been running for {longest_s:.0f} s" if longest_s > HANDLER_WITHIN_S else ""
+
+    def _queue_depth(self) -> float:
+        queue = self._program.workers.statistics().queue
+        return float(queue.ready + queue.delayed)
 
     def _lease_goes_on(self) -> str:
         thread = self._lease_thread
@@ -170,8 +180,10 @@ class _Run:
         held = False
         try:
             held = self._platform.election.run(self._give_back)
-        finally:  # also if it raised: without the lease nothing is left to do
-            if not held:
+        except Exception:
+            log.exception("the lease is given up")
+        finally:  # without the lease nothing is left to do
+            if not held and not self._platform.stop.is_set():
                 self._lost.set()
             self._platform.stop.set()
 
@@ -202,10 +214,14 @@ class _Run:
         self._give_back.set()
         if self._lease_thread is not None:
             self._lease_thread.join(LEASE_STOPS_WITHIN_S)
-        self._policy_workers.stop(REST_STOPS_WITHIN)
-        for reflector in self._platform.reflectors.values():
-            reflector.stop(timedelta(0))  # tell all of them first
+        rest: list[Workers[str] | Reflector[Any]] = [
+            self._policy_workers,
+            *self._platform.reflectors.values(),
+        ]
+        for each in rest:
+            each.stop(timedelta(0))  # tell all of them first
         self._platform.transport.close()
-        for reflector in self._platform.reflectors.values():
-            reflector.stop(REST_STOPS_WITHIN)
-        health.stop(REST_STOPS_WITHIN)
+        until_s = self._platform.clock.monotonic() + REST_STOPS_WITHIN_S
+        for each in rest:
+            each.stop(timedelta(seconds=max(0.0, until_s - self._platform.clock.monotonic())))
+        health.stop(HEALTH_STOPS_WITHIN)

@@ -4,17 +4,21 @@ A line is written when something changes, and again after an hour if it still ho
 """
 
 import logging
+import math
 from collections.abc import Callable, Hashable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from threading import Lock
 
 from cachetools import TTLCache
+from prometheus_client import Gauge
 
 from controller.cluster.objects import Node
 from controller.evictions.answers import EvictionAnswer
-from controller.evictions.entry import Entry
+from controller.evictions.entry import ENDED, Entry, Phase
+from controller.evictions.gate import stopped
 from controller.evictions.plan import Plan
-from controller.evictions.views import Alarm
+from controller.evictions.views import Alarm, LedgerView
+from controller.policy.model import Policy
 from controller.telemetry.names import Metrics
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Snapshot
@@ -35,15 +39,15 @@ class Emitter:
         self._on_alarm = on_alarm
         # What was last said of a subject; forgotten after an hour, and then it is news again.
         self._said: TTLCache[Hashable, object] = TTLCache(_SUBJECTS, SAY_AGAIN_S, clock.monotonic)
+        # Guards the above and the series that are shown: of the last classification and no other.
         self._lock = Lock()
-        self._nodes: set[str] = set()
-        self._refreshed_at: datetime | None = None
+        self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
+        self._refreshed_s: float | None = None
         metrics.metrics_age.set_function(self._age_s)
 
     def _age_s(self) -> float:
-        if self._refreshed_at is None:
-            return float("inf")
-        return (self._clock.now() - self._refreshed_at).total_seconds()
+        refreshed_s = self._refreshed_s
+        return math.inf if refreshed_s is None else self._clock.monotonic() - refreshed_s
 
     def _is_news(self, subject: Hashable, said: object) -> bool:
         with self._lock:
@@ -69,7 +73,7 @@ class Emitter:
     # --- descheduler ---
 
     def refreshed(self, snapshot: Snapshot) -> None:
-        self._refreshed_at = snapshot.taken_at
+        self._refreshed_s = self._clock.monotonic()
         self._is_news("metrics", "")
         for dropped in snapshot.dropped:
             self._metrics.samples_dropped.labels(dropped.query).inc()
@@ -79,16 +83,8 @@ class Emitter:
             log.warning("metrics are incomplete: %s", "; ".join(snapshot.warnings))
 
     def classified(self, classification: Classification) -> None:
-        metrics = self._metrics
-        metrics.coverage.set(classification.coverage)
-        for query, edges in classification.limits.items():
-            metrics.node_threshold.labels(query, "under").set(edges.under)
-            metrics.node_threshold.labels(query, "over").set(edges.over)
-        for name, verdict in classification.nodes.items():
-            metrics.node_class.labels(name).set(verdict.node_class)
-            for query, value in verdict.values.items():
-                metrics.node_value.labels(name, query).set(value)
-        self._forget_nodes(set(classification.nodes), classification)
+        self._metrics.coverage.set(classification.coverage)
+        self._show(classification)
         over = classification.over_utilised()
         if self._is_news("classification", (tuple(over), classification.skipped)):
             if classification.skipped:
@@ -96,15 +92,23 @@ class Emitter:
             else:
                 log.info("over-utilised nodes: %s", ", ".join(over) or "none")
 
-    def _forget_nodes(self, now: set[str], classification: Classification) -> None:
-        for name in self._nodes - now:
-            self._metrics.node_class.remove(name)
-            for query in classification.limits:
-                try:
-                    self._metrics.node_value.remove(name, query)
-                except KeyError:  # it never had a value
-                    continue
-        self._nodes = now
+    def _show(self, classification: Classification) -> None:
+        """Nodes that have gone, values that are missing now and queries of an older policy are shown no longer."""
+        metrics = self._metrics
+        series: dict[tuple[Gauge, tuple[str, ...]], float] = {}
+        for query, edges in classification.limits.items():
+            series[metrics.node_threshold, (query, "under")] = edges.under
+            series[metrics.node_threshold, (query, "over")] = edges.over
+        for name, verdict in classification.nodes.items():
+            series[metrics.node_class, (name,)] = verdict.node_class
+            for query, value in verdict.values.items():
+                series[metrics.node_value, (name, query)] = value
+        with self._lock:
+            for (gauge, labels), value in series.items():
+                gauge.labels(*labels).set(value)
+            for gauge, labels in self._shown - series.keys():
+                gauge.remove(*labels)
+            self._shown = set(series)
 
     def planned(self, plan: Plan) -> None:
         for passed in plan.passed_over:
@@ -124,25 +128,36 @@ class Emitter:
         log.log(level, "%s of VM %s: %s: %s", what, entry.vm, answer.verdict, answer.message)
 
     def transition(self, before: Entry | None, after: Entry | None) -> None:
-        metrics = self._metrics
-        if before is not None and (after is None or after.phase is not before.phase):
-            metrics.in_flight.labels(str(before.phase)).dec()
-        if after is None:
+        if after is None or (before is not None and after.phase is before.phase):
             return
-        if before is None or after.phase is not before.phase:
-            if after.open:
-                metrics.in_flight.labels(str(after.phase)).inc()
-            else:
-                metrics.ended.labels(str(after.phase)).inc()
-            whose = "" if after.ours else " (not asked for by us)"
-            log.info(
-                "VM %s from %s to %s: %s%s", after.vm, after.source, after.target or "?", after.phase, whose
-            )
+        if not after.open:
+            self._metrics.ended.labels(str(after.phase)).inc()
+        whose = "" if after.ours else " (not asked for by us)"
+        log.info("VM %s from %s to %s: %s%s", after.vm, after.source, after.target or "?", after.phase, whose)
 
     def alarmed(self, alarm: Alarm) -> None:
-        self._metrics.shutdown_alarm.set(1)
         log.critical("all evicting has stopped until the policy changes: %s", alarm.reason)
         self._on_alarm(alarm)
+
+    def show_ledger(
+        self, ledger: Callable[[], LedgerView], current_policy: Callable[[], Policy | None]
+    ) -> None:
+        """Have what is on the move, and the alarm, read off the ledger whenever metrics are asked for.
+
+        Counting transitions would miss what a restart has taken up.
+        """
+
+        def count(phase: Phase) -> Callable[[], float]:
+            return lambda: float(sum(entry.phase is phase for entry in ledger().entries))
+
+        def is_stopped() -> float:
+            policy = current_policy()
+            return float(policy is not None and stopped(ledger(), policy) is not None)
+
+        for phase in Phase:
+            if phase not in ENDED:
+                self._metrics.in_flight.labels(str(phase)).set_function(count(phase))
+        self._metrics.shutdown_alarm.set_function(is_stopped)
 
     # --- soft-tainter ---
 

@@ -1,5 +1,7 @@
 """The programs' metrics, by the names that dashboards and alerts use. Per node, never per VM."""
 
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
@@ -17,6 +19,7 @@ class Metrics:
         self.is_leader = gauge("is_leader", "1 if this replica holds the lease and may write, else 0")
         self.metrics_age = gauge("metrics_age_seconds", "Age of the last good snapshot of metrics")
         self.coverage = gauge("metrics_coverage_ratio", "Share of the eligible nodes that have a value")
+        self.coverage.set(math.nan)  # until there is a classification
         self.refresh_failures = counter("refresh_failures", "Refreshes of metrics that brought nothing")
         self.samples_dropped = counter("samples_dropped", "Samples that were not used", "query")
         self.node_value = gauge("node_value", "Value of a node in a query, 0 to 1", "node", "query")

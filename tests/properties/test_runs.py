@@ -70,7 +70,14 @@ def test_a_broken_invariant_is_printed_as_a_scenario_that_repeats_it(monkeypatch
     monkeypatch.setattr("controller.evictions.plan.why_closed", lambda *_: None)
 
     @given(document=scenarios())
-    @settings(RANDOM, max_examples=100, phases=[Phase.generate], database=None, derandomize=True)
+    @settings(
+        RANDOM,
+        max_examples=100,
+        phases=[Phase.generate],
+        database=None,
+        derandomize=True,
+        print_blob=False,
+    )
     def broken(document: dict[str, Any]) -> None:
         check(document, 7, soft_tainter=True)
 
