@@ -109,6 +109,7 @@ class Descheduler:
     # --- metrics ---
 
     def _refresh(self, policy: Policy) -> Again:
+        self._ledger.forget_alarm(unless_under=policy.digest)
         try:
             self._observer.refreshed(self._monitor.refresh(policy))
         except MetricsError as error:

@@ -138,6 +138,13 @@ class Ledger:
             self._alarm = alarm
             self._changed()
 
+    def forget_alarm(self, unless_under: str) -> None:
+        """Drop an alarm that was raised under another policy than that of this digest: the policy has changed."""
+        with self._lock:
+            if self._alarm is not None and self._alarm.policy_digest != unless_under:
+                self._alarm = None
+                self._changed()
+
     def replace_all(self, entries: Iterable[Entry], finished: Iterable[Finished]) -> None:
         """Start afresh from what the cluster shows; refusals and the alarm stay."""
         with self._lock:

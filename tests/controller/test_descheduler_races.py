@@ -182,3 +182,15 @@ def test_follow_keys_of_the_rebuild_are_not_dropped_by_another_thread() -> None:
     assert cluster.phases() == {"vm-1": Phase.PENDING}
     cluster.pass_time(31 * MINUTE)
     assert cluster.phases() == {"vm-1": Phase.STUCK}
+
+
+def test_an_alarm_does_not_come_back_with_the_policy_that_it_was_raised_under() -> None:
+    cluster = with_vms("vm-1")
+    cluster.descheduler._ledger.raise_alarm(Alarm("x", POLICY.digest))
+    cluster.start()
+    assert cluster.rests() == {"node-1": "ShutdownAlarm"}
+    cluster.policy = replace(PREDICTIVE, digest="another")
+    cluster.pass_time(MINUTE)
+    cluster.policy = POLICY
+    cluster.pass_time(MINUTE)
+    assert cluster.api.evicted == [pod("vm-1")]

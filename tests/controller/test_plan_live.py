@@ -207,7 +207,7 @@ def test_watching_sees_what_changes(cluster: Served, admin: Connected) -> None:
     transport = Transport.from_kubeconfig(str(cluster.what.kubeconfig))
     listed = live_cluster(transport, "cluster", default_policy())
     with watched(transport, listed) as kept:
-        admin.control("cluster", do="cordon", arguments={"node": "node-02"})
+        admin.control("cluster", do="cordon", arguments={"name": "node-02"})
         until(lambda: any(node.unschedulable for node in kept.caches.nodes.lister.list()))
 
 
