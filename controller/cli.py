@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 import click
 
 from controller.commands import descheduler, soft_tainter
+from controller.plan_command import plan
 from controller.policy.document import MAX_CHARACTERS
 from controller.policy.parse import parse_policy
 from controller.policy.problems import PolicyErrors
@@ -79,6 +80,7 @@ def check_policy(file: str) -> None:
 
 main.add_command(descheduler)
 main.add_command(soft_tainter)
+main.add_command(plan)
 
 
 def _plugins() -> Iterable[EntryPoint]:

@@ -4,6 +4,7 @@ Whoever asked for a migration, it is followed: it takes the same slots, and its 
 """
 
 from collections.abc import Callable
+from datetime import datetime
 
 from controller.cluster.objects import Vmi
 from controller.cluster.view import ClusterView
@@ -11,7 +12,7 @@ from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.ledger import Ledger
 from controller.evictions.lifecycle import Timing, advance, lost, next_look, overdue
 from controller.evictions.rebuild import finished_migrations, found_in_flight, found_settling
-from controller.evictions.views import Refusal
+from controller.evictions.views import Finished, Refusal
 from controller.policy.model import Policy
 from controller.ports import DescheduleObserver, EvictionApi
 from controller.survey import Survey
@@ -42,7 +43,7 @@ class Following:
 
     def follow(self, vm: VmKey, policy: Policy) -> Again | None:
         """Bring the entries of one VM up to what the stores show, and take up what has no entry yet."""
-        timing, now = _timing(policy), self._clock.now()
+        timing, now = timing_of(policy), self._clock.now()
         vmi = self._view.vmi(vm)
         waits = []
         for entry in [e for e in self._ledger.view().entries if e.vm == vm]:
@@ -80,7 +81,7 @@ class Following:
 
         That is somebody else's migration, or one of which no sign came in time; they ended when we saw it.
         """
-        known, timing, now = self._survey.known(vmi), _timing(policy), self._clock.now()
+        known, timing, now = self._survey.known(vmi), timing_of(policy), self._clock.now()
         ended = finished_migrations(known.migrations, vmi, observed_at=now)
         news = [f for f in ended if self._ledger.remember(f)]
         if any(e.vmi_uid == vmi.uid for e in self._ledger.view().entries):
@@ -98,17 +99,23 @@ class Following:
 
         Returns the VMs to follow.
         """
-        timing, now = _timing(policy), self._clock.now()
-        entries, finished = [], []
-        for known in self._survey.everything():
-            finished.extend(finished_migrations(known.migrations, known.vmi))
-            entry = found_in_flight(known, timing, now) or found_settling(known, timing, now)
-            if entry is not None:
-                entries.append(entry)
+        entries, finished = read_off(self._survey, timing_of(policy), self._clock.now())
         self._ledger.replace_all(entries, finished)
         return [entry.vm for entry in entries]
 
 
-def _timing(policy: Policy) -> Timing:
+def read_off(survey: Survey, timing: Timing, now: datetime) -> tuple[list[Entry], list[Finished]]:
+    """What the cluster shows to be on the move or to settle, and the migrations that ended."""
+    entries: list[Entry] = []
+    finished: list[Finished] = []
+    for known in survey.everything():
+        finished.extend(finished_migrations(known.migrations, known.vmi))
+        entry = found_in_flight(known, timing, now) or found_settling(known, timing, now)
+        if entry is not None:
+            entries.append(entry)
+    return entries, finished
+
+
+def timing_of(policy: Policy) -> Timing:
     evictions = policy.evictions
     return Timing(evictions.acknowledge_timeout, evictions.migration_timeout, policy.effective_settle)

@@ -69,14 +69,18 @@ class Survey:
 
     def slots(self, ground: Ground) -> Slots:
         """How many VMs are on the move from the node and in the cluster, and how many may be."""
-        evictions = ground.policy.evictions
+        return self.slots_of(ground.source.name, ground.policy, ground.ledger)
+
+    def slots_of(self, node: str, policy: Policy, view: LedgerView) -> Slots:
+        """The same for a node of which nothing else need be known."""
+        evictions = policy.evictions
         return count_slots(
-            ground.source.name,
-            ground.ledger,
+            node,
+            view,
             self._movements(),
-            effective_limits(evictions.limits, ground.kubevirt),
+            effective_limits(evictions.limits, self._view.kubevirt()),
             evictions.migration_timeout,
-            ground.now,
+            self._clock.now(),
         )
 
     def sighting(self, entry: Entry, vmi: Vmi | None) -> Sighting:

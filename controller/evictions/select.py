@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
+from typing import NamedTuple
 
 from controller.cluster.objects import KubeVirt, Node, Pod, Vmi
 from controller.cluster.placement import Placement
@@ -93,12 +94,7 @@ def select(ground: Ground) -> Selection:
             allowed.append(candidate)
         else:
             passed.append(PassedOver(candidate.key, reason))
-    blind = bool(allowed) and all(candidate.load is None for candidate in allowed)
-    ranked = (
-        _ByPriority(ground, blind=blind)
-        if blind or ground.policy.evictions.order is Order.LOWEST_PRIORITY
-        else _ByGain(ground)
-    )
+    ranked = _ranking(ground, allowed)
     choices: list[tuple[tuple[float | str, ...], Choice]] = []
     for candidate in allowed:
         weighed = ranked.weigh(candidate)
@@ -117,34 +113,101 @@ def select(ground: Ground) -> Selection:
 
 
 def why_not(candidate: Candidate, ground: Ground) -> Reason | None:
-    """Why this VM may not be evicted now, wherever it would go; cheap rules first."""
-    vmi, pod, policy, now = candidate.vmi, candidate.pod, ground.policy.evictions, ground.now
-    if not policy.namespaces.allows(vmi.namespace):
-        return Reason("NamespaceExcluded", f"namespace {vmi.namespace} is excluded by the policy")
-    if not policy.label_selector.matches(vmi.metadata.labels):
-        return Reason("LabelSelector", f"its labels do not match {policy.label_selector}")
-    if policy.priority_threshold is not None and pod.priority >= policy.priority_threshold:
-        return Reason("Priority", f"priority {pod.priority} is not below {policy.priority_threshold}")
-    created = vmi.metadata.creation_timestamp
-    if created is not None and now - created < policy.min_vm_age:
-        return Reason("TooYoung", f"younger than {policy.min_vm_age}")
-    if candidate.settling:
-        return Reason("Settling", "its last move does not show in the metrics yet")
-    reason = why_not_movable(vmi, pod, ground.kubevirt, migrating=candidate.migrating)
-    if reason is not None and not (policy.allow_shutdown and reason.code in _SHUTS_DOWN):
-        return reason
-    return _why_resting(vmi.uid, ground)
+    """Why this VM may not be evicted now, wherever it would go: the first rule that speaks against it."""
+    for rule in RULES:
+        if (reason := rule.why_not(candidate, ground)) is not None:
+            return reason
+    return None
 
 
-def _why_resting(vmi_uid: str, ground: Ground) -> Reason | None:
-    ledger, policy, now = ground.ledger, ground.policy.evictions, ground.now
-    if until := ledger.cooling_until(vmi_uid, policy.cooldown, now):
+def weigh(candidate: Candidate, ground: Ground) -> Choice | Reason:
+    """What moving this VM would bring, or why it would bring nothing, whatever ``why_not`` says of it."""
+    return _ranking(ground, [c for c in ground.candidates if why_not(c, ground) is None]).weigh(candidate)
+
+
+def _why_not_in_namespace(candidate: Candidate, ground: Ground) -> Reason | None:
+    namespace = candidate.vmi.namespace
+    if ground.policy.evictions.namespaces.allows(namespace):
+        return None
+    return Reason("NamespaceExcluded", f"namespace {namespace} is excluded by the policy")
+
+
+def _why_not_selected(candidate: Candidate, ground: Ground) -> Reason | None:
+    selector = ground.policy.evictions.label_selector
+    if selector.matches(candidate.vmi.metadata.labels):
+        return None
+    return Reason("LabelSelector", f"its labels do not match {selector}")
+
+
+def _why_too_important(candidate: Candidate, ground: Ground) -> Reason | None:
+    threshold, priority = ground.policy.evictions.priority_threshold, candidate.pod.priority
+    if threshold is None or priority < threshold:
+        return None
+    return Reason("Priority", f"priority {priority} is not below {threshold}")
+
+
+def _why_too_young(candidate: Candidate, ground: Ground) -> Reason | None:
+    created, least = candidate.vmi.metadata.creation_timestamp, ground.policy.evictions.min_vm_age
+    if created is None or ground.now - created >= least:
+        return None
+    return Reason("TooYoung", f"younger than {least}")
+
+
+def _why_not_settled(candidate: Candidate, _: Ground) -> Reason | None:
+    return (
+        Reason("Settling", "its last move does not show in the metrics yet") if candidate.settling else None
+    )
+
+
+def _why_not_movable(candidate: Candidate, ground: Ground) -> Reason | None:
+    reason = why_not_movable(candidate.vmi, candidate.pod, ground.kubevirt, migrating=candidate.migrating)
+    if reason is not None and ground.policy.evictions.allow_shutdown and reason.code in _SHUTS_DOWN:
+        return None
+    return reason
+
+
+def _why_cooling(candidate: Candidate, ground: Ground) -> Reason | None:
+    cooldown = ground.policy.evictions.cooldown
+    if until := ground.ledger.cooling_until(candidate.vmi.uid, cooldown, ground.now):
         return Reason("CoolDown", f"moved lately; rests until {until:%Y-%m-%d %H:%M} UTC")
-    if until := ledger.vm_resting_until(vmi_uid, policy.breaker, now):
+    return None
+
+
+def _why_broken(candidate: Candidate, ground: Ground) -> Reason | None:
+    breaker = ground.policy.evictions.breaker
+    if until := ground.ledger.vm_resting_until(candidate.vmi.uid, breaker, ground.now):
         return Reason("Breaker", f"its migrations keep failing; rests until {until:%Y-%m-%d %H:%M} UTC")
-    if refusal := ledger.refusal(vmi_uid, now):
+    return None
+
+
+def _why_refused(candidate: Candidate, ground: Ground) -> Reason | None:
+    if refusal := ground.ledger.refusal(candidate.vmi.uid, ground.now):
         return Reason("Refused", f"the API refused: {refusal.reason}")
     return None
+
+
+class Rule(NamedTuple):
+    """What is asked of a VM before it is weighed; ``claim`` is what holds where nothing speaks against it."""
+
+    claim: str
+    why_not: Callable[[Candidate, Ground], Reason | None]
+
+
+REFUSAL = Rule("the API did not refuse its eviction lately", _why_refused)
+"""Only the running descheduler's memory can tell."""
+
+RULES = (
+    Rule("its namespace takes part", _why_not_in_namespace),
+    Rule("its labels match evictions.labelSelector", _why_not_selected),
+    Rule("its priority is below evictions.priorityThreshold", _why_too_important),
+    Rule("it is as old as evictions.minVmAge", _why_too_young),
+    Rule("its last move shows in the metrics", _why_not_settled),
+    Rule("an eviction would live-migrate it", _why_not_movable),
+    Rule("it does not rest after a move", _why_cooling),
+    Rule("its migrations do not keep failing", _why_broken),
+    REFUSAL,
+)
+"""Cheap ones first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +332,13 @@ class _ByPriority(_Weigher):
         created = pod.metadata.creation_timestamp
         age = created.timestamp() if created is not None else 0.0
         return (pod.priority, pod.requests.cpu_cores, pod.requests.memory_bytes, age, str(candidate.key))
+
+
+def _ranking(ground: Ground, allowed: Sequence[Candidate]) -> _ByGain | _ByPriority:
+    blind = bool(allowed) and all(candidate.load is None for candidate in allowed)
+    if blind or ground.policy.evictions.order is Order.LOWEST_PRIORITY:
+        return _ByPriority(ground, blind=blind)
+    return _ByGain(ground)
 
 
 def copying_time_s(load: VmLoad, kubevirt: KubeVirt | None) -> float:
