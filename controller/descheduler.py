@@ -14,10 +14,10 @@ from controller.cluster.caches import ClusterCaches
 from controller.cluster.view import ClusterView
 from controller.evictions.answers import NOT_THE_VMS_FAULT, PASSING, EvictionAnswer, Verdict
 from controller.evictions.entry import Entry, Phase
-from controller.evictions.gate import stopped
+from controller.evictions.gate import stopped, why_closed
 from controller.evictions.ledger import Ledger
 from controller.evictions.plan import Plan, entry_for, plan_node
-from controller.evictions.select import why_not
+from controller.evictions.select import Choice, weigh, why_not
 from controller.evictions.views import Alarm, LedgerView, Refusal
 from controller.following import Following
 from controller.keys import (
@@ -42,6 +42,8 @@ from informers.workqueue import WorkQueue
 
 WAIT_FOR_POLICY = timedelta(seconds=5)
 WAIT_FOR_REBUILD = timedelta(seconds=1)
+MOST_PATIENCE = timedelta(minutes=5)
+"""However long the API server asks us to wait: one odd answer must not stop all evicting for a day."""
 
 
 class Descheduler:
@@ -68,6 +70,9 @@ class Descheduler:
         self._monitor = Monitor(metrics, caches.nodes.lister, clock, with_vms=True)
         self._ledger = Ledger(clock)
         self._rebuilt = False  # set once, by the handler of Refresh
+        self._followed_under: Policy | None = (
+            None  # whose time-outs the entries wait for; handlers that classify
+        )
         # Until when the API server asked us to be patient. Any handler; a lost update costs one request too early.
         self._patience_until = clock.now()
         self._survey = Survey(self._view, self._monitor, clock)
@@ -125,18 +130,20 @@ class Descheduler:
     def _reclassify(self, policy: Policy) -> None:
         classification = self._monitor.reclassify(policy)
         self._observer.classified(classification)
+        other_times, self._followed_under = self._followed_under is not policy, policy
         for entry in self._ledger.view().entries:
-            if entry.phase is Phase.SETTLING:
+            if other_times or entry.phase is Phase.SETTLING:
                 self.workers.add(Follow(entry.vm))
         self._wake_nodes()
 
-    def _wake_nodes(self) -> None:
-        """Let every over-utilised node be considered, worst first."""
+    def _wake_nodes(self, but: str = "") -> None:
+        """Let every over-utilised node, perhaps but one, be considered, worst first."""
         policy = self._current_policy()
         classification = self._monitor.classification(policy) if policy is not None else None
         if classification is not None and not classification.skipped:
             for node in classification.over_utilised():
-                self.workers.add(Consider(node))
+                if node != but:
+                    self.workers.add(Consider(node))
 
     # --- deciding and evicting ---
 
@@ -154,8 +161,8 @@ class Descheduler:
         if not self._ledger.try_open(entry, view.version):
             self._plan_again(node)  # the ledger has changed since the view
             return None
-        self._observer.transition(None, entry)
         self.workers.add(Follow(entry.vm))  # whatever happens now, the entry is looked after
+        self._observer.transition(None, entry)
         return self._evict(plan, entry, policy)
 
     def _plan(self, node: str, policy: Policy) -> tuple[Plan | None, LedgerView]:
@@ -197,7 +204,11 @@ class Descheduler:
     def _may_be_moving(self, entry: Entry, answer: EvictionAnswer, policy: Policy) -> None:
         """The request may have been carried out: the entry stays, and ``Follow`` finds out."""
         if answer.verdict is Verdict.GRANTED:
-            self._alarm(entry, policy)
+            pod = self._view.launcher(entry.pod_uid)
+            if pod is not None and pod.finished:
+                self._release(entry)  # it had finished meanwhile: only the pod goes
+            else:
+                self._alarm(entry, self._current_policy() or policy)
         elif (unknown := self._ledger.lose_answer(entry.pod_uid)) is not None:
             self._observer.transition(entry, unknown)
 
@@ -208,28 +219,35 @@ class Descheduler:
             return False
         others = replace(view, entries=tuple(e for e in view.entries if e.pod_uid != entry.pod_uid))
         ground = self._survey.ground(entry.source, policy, others)
-        if ground is None or ground.source.unschedulable or not ground.source.ready:
+        classification = self._monitor.classification(policy)
+        if ground is None or ground.source.unschedulable or not ground.source.ready or classification is None:
+            return False
+        slots = self._survey.slots_of(entry.source, policy, others)
+        if why_closed(entry.source, slots, others, policy, ground.now) is not None:
+            return False
+        if classification.class_of(entry.source) is not NodeClass.OVER:
             return False
         same = [c for c in ground.candidates if c.pod.metadata.uid == entry.pod_uid]
-        return bool(same) and why_not(same[0], ground) is None
+        return bool(same) and why_not(same[0], ground) is None and isinstance(weigh(same[0], ground), Choice)
 
     def _refused(self, entry: Entry, answer: EvictionAnswer, policy: Policy) -> Again | None:
         """Give the slot back. A verdict on the VM is remembered, so that it is not asked again and again."""
-        self._release(entry)
-        now = self._clock.now()
-        if answer.verdict in PASSING:
-            return None
+        now, rest = self._clock.now(), None
+        if answer.verdict is Verdict.NO_ANSWER:
+            rest = Refusal.after("no answer came", policy.metrics.refresh_interval, now)
+        elif answer.verdict not in PASSING | NOT_THE_VMS_FAULT:
+            why = answer.message or str(answer.verdict)
+            rest = Refusal.after(why, policy.evictions.cooldown.base, now)
+        if rest is not None:  # before the slot is free, lest somebody picks the same VM again
+            self._ledger.refuse(entry.vmi_uid, rest)
         if answer.retry_after is not None:
-            self._patience_until = now + answer.retry_after
+            self._patience_until = now + min(answer.retry_after, MOST_PATIENCE)
+        self._release(entry)
+        if answer.verdict in PASSING:
+            return None  # the stores will show why
         if answer.verdict in NOT_THE_VMS_FAULT:
-            if answer.verdict is Verdict.NO_ANSWER:
-                self._ledger.refuse(
-                    entry.vmi_uid, Refusal.after("no answer came", policy.metrics.refresh_interval, now)
-                )
-            return Again(answer.retry_after or policy.metrics.refresh_interval)
-        why = answer.message or str(answer.verdict)
-        self._ledger.refuse(entry.vmi_uid, Refusal.after(why, policy.evictions.cooldown.base, now))
-        self._wake_nodes()  # another VM of this node may do, or another node that waits for a slot
+            return Again(min(answer.retry_after or policy.metrics.refresh_interval, MOST_PATIENCE))
+        self._plan_again(entry.source)  # another VM of this node may do
         return None
 
     def _plan_again(self, node: str) -> None:
@@ -238,6 +256,7 @@ class Descheduler:
     def _release(self, entry: Entry) -> None:
         if self._ledger.release(entry.pod_uid):
             self._observer.transition(entry, None)
+            self._wake_nodes(but=entry.source)
 
     def _alarm(self, entry: Entry, policy: Policy) -> None:
         reason = f"the eviction of {entry.vm} was granted, so the VM goes down instead of migrating"

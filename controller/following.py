@@ -4,6 +4,7 @@ Whoever asked for a migration, it is followed: it takes the same slots, and its 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from controller.cluster.objects import Vmi
@@ -52,6 +53,8 @@ class Following:
             )
             if overdue(after, timing, now):
                 after = self._look_up(after, timing)
+            if after.load is None and after.in_flight and vmi is not None:
+                after = replace(after, load=self._survey.known(vmi).load)
             self._put(entry, after, policy)
             if after.open and (wait := next_look(after, timing, now)) is not None:
                 waits.append(wait)
@@ -64,7 +67,8 @@ class Following:
         vmi = self._api.read_vmi(entry.vm)
         now = self._clock.now()
         after = advance(entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now)
-        return lost(after, now) if overdue(after, timing, now) else after
+        # That the caches have not seen the mark stays so: until they do, they cannot tell that it has gone.
+        return lost(after, now) if overdue(after, timing, now) else replace(after, mark_seen=entry.mark_seen)
 
     def _put(self, before: Entry, after: Entry, policy: Policy) -> None:
         if after is before or not self._ledger.observe(before, after):
@@ -73,7 +77,8 @@ class Following:
         if after.ours and after.phase in (Phase.LOST, Phase.CANCELLED):
             why, rest = f"its last eviction was {after.phase}", policy.evictions.cooldown.base
             self._ledger.refuse(after.vmi_uid, Refusal.after(why, rest, self._clock.now()))
-        if before.holds_slot() and not after.holds_slot():
+        freed = before.holds_slot() and not after.holds_slot()
+        if freed or (before.counts_cluster_wide() and not after.counts_cluster_wide()):
             self._wake()
 
     def _take_up(self, vmi: Vmi, policy: Policy) -> Entry | None:
@@ -84,11 +89,14 @@ class Following:
         known, timing, now = self._survey.known(vmi), timing_of(policy), self._clock.now()
         ended = finished_migrations(known.migrations, vmi, observed_at=now)
         news = [f for f in ended if self._ledger.remember(f)]
-        if any(e.vmi_uid == vmi.uid for e in self._ledger.view().entries):
+        entries = [e for e in self._ledger.view().entries if e.vmi_uid == vmi.uid]
+        if any(e.in_flight for e in entries):
             return None
         found = found_in_flight(known, timing, now)
-        if found is None and any(f.succeeded for f in news):
+        covered = any(e.target == vmi.node_name for e in entries)
+        if found is None and not covered and any(f.succeeded for f in news):
             found = found_settling(known, timing, now)
+            found = replace(found, ended_at=now) if found is not None else None
         if found is None or not self._ledger.adopt(found):
             return None
         self._observer.transition(None, found)

@@ -125,7 +125,7 @@ class _Run:
             host,
             port,
             live=self._live_checks(),
-            ready={"caches": self._platform.synced},
+            ready={"caches": self._platform.synced, "informers": self._platform.in_contact},
             registry=self._platform.registry,
             clock=self._platform.clock,
         )

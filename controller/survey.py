@@ -47,7 +47,11 @@ class Survey:
             )
             for vm in self._view.vms_on(node)
         ]
-        arriving = [(e.pod_uid, e.target) for e in view.entries if e.in_flight and e.target]
+        arriving = [
+            (e.pod_uid, e.target)
+            for e in view.entries
+            if e.in_flight and e.target and e.phase is not Phase.STUCK
+        ]
         return Ground(
             source=source,
             candidates=candidates,

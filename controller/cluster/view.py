@@ -175,6 +175,10 @@ class ClusterView:
         found = ((vmi, self.launcher_of(vmi)) for vmi in self._vmis.by_index(BY_NODE, node))
         return [RunningVm(vmi, pod) for vmi, pod in found if pod is not None]
 
+    def launcher(self, uid: str) -> Pod | None:
+        """By UID."""
+        return next(iter(self._launchers.by_index(BY_UID, uid)), None)
+
     def launcher_of(self, vmi: Vmi) -> Pod | None:
         """The launcher the VMI runs in: unfinished, on its node.
 

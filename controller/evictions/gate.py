@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from controller.cluster.objects import KubeVirt
+from controller.cluster.objects import KubeVirt, ObjectMeta
 from controller.cluster.queries import Reason
 from controller.evictions.entry import Phase
 from controller.evictions.views import LedgerView
@@ -38,13 +38,16 @@ class Slots:
         return max(0, min(self.node_limit - self.node_used, self.total_limit - self.total_used))
 
 
+_DEFAULT = KubeVirt(metadata=ObjectMeta())
+"""KubeVirt's own defaults, while the object is not to be seen."""
+
+
 def effective_limits(limits: Limits, kubevirt: KubeVirt | None) -> Limits:
     """The policy's limits, but never more than KubeVirt itself runs in parallel."""
-    if kubevirt is None:
-        return limits
+    known = kubevirt or _DEFAULT
     return Limits(
-        node=min(limits.node, kubevirt.parallel_outbound_migrations_per_node),
-        total=min(limits.total, kubevirt.parallel_migrations_per_cluster),
+        node=min(limits.node, known.parallel_outbound_migrations_per_node),
+        total=min(limits.total, known.parallel_migrations_per_cluster),
     )
 
 

@@ -171,9 +171,10 @@ def _moved_to(entry: Entry, phase: Phase, now: datetime) -> Entry:
 
 
 def _settle(entry: Entry, seen: Sighting, evidence: Evidence, timing: Timing, now: datetime) -> Entry:
-    if seen.gone:
-        return _moved_to(entry, Phase.DONE, now)  # stopped where it arrived: nothing is left to settle
     since = (entry.ended_at or entry.changed_at) + timing.settle
-    if evidence.shows(entry.source, since) and evidence.shows(entry.target, since):
+    if not evidence.shows(entry.source, since):
+        return entry
+    # Stopped where it arrived: there is nothing to be seen there, but its source had to show that it has left.
+    if seen.gone or evidence.shows(entry.target, since):
         return _moved_to(entry, Phase.DONE, now)
     return entry

@@ -10,7 +10,7 @@ from math import fsum
 from typing import NamedTuple
 
 from controller.cluster.objects import Resources
-from controller.evictions.entry import Entry
+from controller.evictions.entry import Entry, Phase
 from controller.policy.model import Floor
 from controller.utilization.reading import NodeLoad, VmLoad
 
@@ -64,6 +64,8 @@ def charge(loads: Mapping[str, NodeLoad], entries: Iterable[Entry]) -> Picture:
     departing = set()
     moved: dict[str, list[tuple[int, VmLoad]]] = {}
     for entry in entries:
+        if entry.phase is Phase.STUCK:
+            continue  # for ever it would be: the VM is where the metrics show it
         departing.add(entry.source)
         if entry.load is not None:
             moved.setdefault(entry.source, []).append((-1, entry.load))

@@ -91,7 +91,29 @@ def finished_migrations(
 ) -> list[Finished]:
     """What to remember of a VM's finished VMIMs. One of a former VMI of that name belongs to nobody any more."""
     own = (m for m in migrations if not _of_former_vmi(m, vmi))
-    return [r for m in own if (r := finished_record(m, vmi.uid, observed_at)) is not None]
+    found = [r for m in own if (r := finished_record(m, vmi.uid, observed_at)) is not None]
+    last = _last_of(vmi, observed_at)
+    if last is not None and all(r.vmim_uid != last.vmim_uid for r in found):
+        found.append(last)
+    return found
+
+
+def _last_of(vmi: Vmi, observed_at: datetime | None) -> Finished | None:
+    """The migration that the VMI itself remembers: its VMIM may have been deleted."""
+    state = vmi.migration_state
+    if state is None or state.end_timestamp is None or not state.migration_uid:
+        return None
+    if not (state.completed or state.failed):
+        return None
+    took = state.end_timestamp - (state.start_timestamp or state.end_timestamp)
+    return Finished(
+        vmim_uid=state.migration_uid,
+        vmi_uid=vmi.uid,
+        source=state.source_node,
+        succeeded=state.completed and not state.failed,
+        at=observed_at or state.end_timestamp,
+        took=max(took, timedelta(0)),
+    )
 
 
 def finished_record(migration: Vmim, vmi_uid: str, observed_at: datetime | None = None) -> Finished | None:

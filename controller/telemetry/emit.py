@@ -18,11 +18,13 @@ from controller.evictions.entry import ENDED, Entry, Phase
 from controller.evictions.gate import stopped
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm, LedgerView
+from controller.lease import NotLeaderError
 from controller.policy.model import Policy
 from controller.telemetry.names import Metrics
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Snapshot
 from informers.clock import Clock
+from informers.errors import ApiError
 
 log = logging.getLogger("vm-rebalancer")
 
@@ -66,8 +68,14 @@ class Emitter:
     def failed(self, key: object, error: Exception, retry_after: timedelta) -> None:
         self._metrics.handler_errors.inc()
         if self._is_news(("failed", key), str(error)):
-            log.error(
-                "%s failed, again in %.1f s: %s", key, retry_after.total_seconds(), error, exc_info=error
+            happens = isinstance(error, ApiError | NotLeaderError)  # where it came from says nothing then
+            log.log(
+                logging.WARNING if happens else logging.ERROR,
+                "%s failed, again in %.1f s: %s",
+                key,
+                retry_after.total_seconds(),
+                error,
+                exc_info=None if happens else error,
             )
 
     # --- descheduler ---

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from controller.cluster.objects import MigrationState
 from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Phase
 from controller.evictions.views import Alarm
@@ -194,3 +196,69 @@ def test_an_alarm_does_not_come_back_with_the_policy_that_it_was_raised_under() 
     cluster.policy = POLICY
     cluster.pass_time(MINUTE)
     assert cluster.api.evicted == [pod("vm-1")]
+
+
+def test_a_deleted_vmim_does_not_end_the_cool_down() -> None:
+    """The VMI itself remembers its last migration."""
+    cluster = with_vms("vm-1", "vm-2")
+    now = cluster.clock.now()
+    state = MigrationState(
+        start_timestamp=now - 2 * MINUTE,
+        end_timestamp=now - MINUTE,
+        source_node="node-8",
+        target_node="node-1",
+        completed=True,
+        migration_uid="vmim-gone",
+    )
+    cluster.caches.vmis.apply("MODIFIED", vmi("vm-1", migration_state=state, resource_version="5"))
+    cluster.start()
+    cluster.pass_time(10 * MINUTE)
+    assert pod("vm-1") not in cluster.api.evicted
+
+
+def test_limits_are_checked_again_after_the_dry_run() -> None:
+    cluster = with_vms("vm-1", "vm-2")
+    cluster.api.on_request = lambda _: cluster.attempt("vm-2", "Running")
+    cluster.start()
+    assert cluster.api.evicted == []
+
+
+def test_one_odd_answer_does_not_stop_all_evicting_for_a_day() -> None:
+    cluster = with_vms("vm-1")
+    cluster.api.rehearsals[pod("vm-1")] = EvictionAnswer(Verdict.THROTTLED, "busy", 24 * HOUR)
+    cluster.start()
+    del cluster.api.rehearsals[pod("vm-1")]
+    cluster.pass_time(6 * MINUTE)
+    assert cluster.api.evicted == [pod("vm-1")]
+
+
+def test_an_alarm_holds_though_the_policy_was_swapped_during_the_request() -> None:
+    cluster = with_vms("vm-1", "vm-2")
+    cluster.api.answers[pod("vm-1")] = GRANTED
+
+    def swap(request) -> None:
+        if not request.dry_run:
+            cluster.policy = replace(POLICY, digest="another")
+
+    cluster.api.on_request = swap
+    cluster.start()
+    cluster.pass_time(5 * MINUTE)
+    assert cluster.api.evicted == [pod("vm-1")]
+
+
+def test_a_launcher_that_finished_meanwhile_raises_no_alarm() -> None:
+    cluster = with_vms("vm-1")
+    cluster.api.answers[pod("vm-1")] = GRANTED
+
+    def power_off(request) -> None:
+        if not request.dry_run:
+            (there,) = cluster.caches.launchers.lister.list()
+            done = msgspec.structs.replace(there, phase="Succeeded")
+            done = msgspec.structs.replace(
+                done, metadata=msgspec.structs.replace(done.metadata, resource_version="7")
+            )
+            cluster.caches.launchers.apply("MODIFIED", done)
+
+    cluster.api.on_request = power_off
+    cluster.start()
+    assert cluster.descheduler.ledger.alarm is None
