@@ -1,8 +1,9 @@
 # `make check` is what CI runs; each check has its fixer in `make fix`. Set-up: hack/check.
 BIN ?= .venv/bin
 WORKERS ?= 2
+E2E_WORKERS ?= 4
 
-.PHONY: check fix format lint types imports test bench
+.PHONY: check fix format lint types imports test e2e bench
 
 check: format lint types imports test
 
@@ -20,6 +21,10 @@ imports:
 
 test:
 	$(BIN)/pytest -n $(WORKERS)
+
+# Its processes mostly wait: more of them than there are cores. One case at a time to whoever is free.
+e2e:
+	$(BIN)/pytest -n $(E2E_WORKERS) --maxschedchunk 1 e2e
 
 fix:
 	$(BIN)/ruff check --fix .

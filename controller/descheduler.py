@@ -42,6 +42,7 @@ from informers.workqueue import WorkQueue
 
 WAIT_FOR_POLICY = timedelta(seconds=5)
 WAIT_FOR_REBUILD = timedelta(seconds=1)
+PLAN_AGAIN = timedelta(seconds=1)
 MOST_PATIENCE = timedelta(minutes=5)
 """However long the API server asks us to wait: one odd answer must not stop all evicting for a day."""
 
@@ -136,14 +137,13 @@ class Descheduler:
                 self.workers.add(Follow(entry.vm))
         self._wake_nodes()
 
-    def _wake_nodes(self, but: str = "") -> None:
-        """Let every over-utilised node, perhaps but one, be considered, worst first."""
+    def _wake_nodes(self) -> None:
+        """Let every over-utilised node be considered, worst first."""
         policy = self._current_policy()
         classification = self._monitor.classification(policy) if policy is not None else None
         if classification is not None and not classification.skipped:
             for node in classification.over_utilised():
-                if node != but:
-                    self.workers.add(Consider(node))
+                self.workers.add(Consider(node))
 
     # --- deciding and evicting ---
 
@@ -189,8 +189,7 @@ class Descheduler:
         for dry_run in (True, False):
             if not self._still_right(entry, policy):
                 self._release(entry)
-                self._plan_again(entry.source)
-                return None
+                return Again(PLAN_AGAIN)
             answer = self._api.evict(pod, dry_run=dry_run)
             self._observer.answered(entry, answer, dry_run=dry_run)
             if answer.verdict in accepted:
@@ -247,7 +246,9 @@ class Descheduler:
             return None  # the stores will show why
         if answer.verdict in NOT_THE_VMS_FAULT:
             return Again(min(answer.retry_after or policy.metrics.refresh_interval, MOST_PATIENCE))
-        self._plan_again(entry.source)  # another VM of this node may do
+        # Another VM of this node may do, or another node waits for the slot. After trouble of the API nobody is woken:
+        # two nodes would wake each other without end.
+        self._wake_nodes()
         return None
 
     def _plan_again(self, node: str) -> None:
@@ -256,7 +257,6 @@ class Descheduler:
     def _release(self, entry: Entry) -> None:
         if self._ledger.release(entry.pod_uid):
             self._observer.transition(entry, None)
-            self._wake_nodes(but=entry.source)
 
     def _alarm(self, entry: Entry, policy: Policy) -> None:
         reason = f"the eviction of {entry.vm} was granted, so the VM goes down instead of migrating"

@@ -90,10 +90,11 @@ def finished_migrations(
     migrations: Iterable[Vmim], vmi: Vmi, observed_at: datetime | None = None
 ) -> list[Finished]:
     """What to remember of a VM's finished VMIMs. One of a former VMI of that name belongs to nobody any more."""
-    own = (m for m in migrations if not _of_former_vmi(m, vmi))
+    own = [m for m in migrations if not _of_former_vmi(m, vmi)]
     found = [r for m in own if (r := finished_record(m, vmi.uid, observed_at)) is not None]
     last = _last_of(vmi, observed_at)
-    if last is not None and all(r.vmim_uid != last.vmim_uid for r in found):
+    # While its VMIM is there, that says when the migration has ended, which may be later than the VMI does.
+    if last is not None and all(m.metadata.uid != last.vmim_uid for m in own):
         found.append(last)
     return found
 

@@ -84,7 +84,8 @@ class Invariants:
         if migration.outcome:
             return False
         age_s = self._agenda.now_s - migration.created_s
-        timeout_s = self._policy.evictions.migration_timeout.total_seconds()
+        # API times are whole seconds, rounded down: for the controller it began up to one second earlier.
+        timeout_s = self._policy.evictions.migration_timeout.total_seconds() - 1.0
         return age_s < timeout_s and (migration.asked_by != "other" or age_s > 2 * MOST_LAG_S)
 
     def _fail(self, what: str) -> None:

@@ -68,6 +68,7 @@ def test_invariants_hold_in_random_clusters(document: dict[str, Any], seed: int,
 
 def test_a_broken_invariant_is_printed_as_a_scenario_that_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.evictions.plan.why_closed", lambda *_: None)
+    monkeypatch.setattr("controller.descheduler.why_closed", lambda *_: None)
 
     @given(document=scenarios())
     @settings(

@@ -154,6 +154,7 @@ def test_limits_of_the_policy_hold(limit: int) -> None:
 
 def test_a_broken_invariant_ends_the_run_and_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.evictions.plan.why_closed", lambda *_: None)
+    monkeypatch.setattr("controller.descheduler.why_closed", lambda *_: None)
     scenario = load_scenario("hotspot")
     with pytest.raises(
         BrokenInvariant, match=r"already \d+ on the move from node-0[01]\nrepeat it with: simulate x"
