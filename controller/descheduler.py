@@ -71,9 +71,8 @@ class Descheduler:
         self._monitor = Monitor(metrics, caches.nodes.lister, clock, with_vms=True)
         self._ledger = Ledger(clock)
         self._rebuilt = False  # set once, by the handler of Refresh
-        self._followed_under: Policy | None = (
-            None  # whose time-outs the entries wait for; handlers that classify
-        )
+        # Whose time-outs the entries wait for. Handlers that classify; a lost update costs one look too many.
+        self._followed_under: Policy | None = None
         # Until when the API server asked us to be patient. Any handler; a lost update costs one request too early.
         self._patience_until = clock.now()
         self._survey = Survey(self._view, self._monitor, clock)
@@ -177,7 +176,7 @@ class Descheduler:
         ground = self._survey.ground(node, policy, view)
         if ground is None:
             return None, view
-        return plan_node(classification.nodes[node], self._survey.slots(ground), ground), view
+        return plan_node(classification.nodes[node], self._survey.slots_of(node, policy, view), ground), view
 
     def _evict(self, plan: Plan, entry: Entry, policy: Policy) -> Again | None:
         """Dry run, then the request; the slot is reserved already and is released unless the VM moves."""

@@ -53,8 +53,8 @@ class Following:
             )
             if overdue(after, timing, now):
                 after = self._look_up(after, timing)
-            if after.load is None and after.in_flight and vmi is not None:
-                after = replace(after, load=self._survey.known(vmi).load)
+            if after.load is None and after.in_flight and (load := self._survey.load_of(vm)) is not None:
+                after = replace(after, load=load)  # opened while it was not measured
             self._put(entry, after, policy)
             if after.open and (wait := next_look(after, timing, now)) is not None:
                 waits.append(wait)

@@ -1,7 +1,6 @@
 """What both programs stand on: the API connection, caches, policy, lease and metrics, wired but not yet running."""
 
 import logging
-import os
 import random
 import socket
 import uuid
@@ -172,11 +171,8 @@ class Platform:
 
 def connect(options: Options) -> Transport:
     """To the API server: as the kubeconfig says, or from within the cluster. Raises StartError."""
-    in_cluster = os.environ.get("KUBERNETES_SERVICE_HOST") and not (options.kubeconfig or options.context)
     try:
-        if in_cluster:
-            return Transport.in_cluster()
-        return Transport.from_kubeconfig(options.kubeconfig, options.context)
+        return Transport.connect(options.kubeconfig, options.context)
     except ValueError as error:
         raise StartError(str(error)) from error
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from controller.cluster.objects import Vmi
 from controller.cluster.view import ClusterView, source_node
-from controller.evictions.entry import Entry, Phase
+from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.gate import Movement, Slots, count_slots, effective_limits
 from controller.evictions.lifecycle import Evidence, Sighting
 from controller.evictions.picture import charge
@@ -14,6 +14,7 @@ from controller.evictions.views import LedgerView
 from controller.monitor import Monitor
 from controller.policy.model import Policy
 from controller.utilization.classify import NodeClass
+from controller.utilization.reading import VmLoad
 from informers.clock import Clock
 
 
@@ -36,12 +37,12 @@ class Survey:
             n: x for n, x in snapshot.loads.items() if classification.class_of(n) is not NodeClass.UNKNOWN
         }
         settling = {e.vmi_uid for e in view.entries if e.phase is Phase.SETTLING}
-        migrating = {e.vmi_uid for e in view.entries if e.in_flight} | set(self._view.moving())
+        migrating = {e.vmi_uid for e in view.entries if e.in_flight} | self._view.migrating_uids()
         candidates = [
             Candidate(
                 vm.vmi,
                 vm.pod,
-                snapshot.vms.get((vm.vmi.namespace, vm.vmi.name)),
+                self.load_of(VmKey(vm.vmi.namespace, vm.vmi.name)),
                 migrating=vm.vmi.uid in migrating,
                 settling=vm.vmi.uid in settling,
             )
@@ -71,12 +72,8 @@ class Survey:
             for vmi, migration in self._view.unfinished_migrations()
         ]
 
-    def slots(self, ground: Ground) -> Slots:
-        """How many VMs are on the move from the node and in the cluster, and how many may be."""
-        return self.slots_of(ground.source.name, ground.policy, ground.ledger)
-
     def slots_of(self, node: str, policy: Policy, view: LedgerView) -> Slots:
-        """The same for a node of which nothing else need be known."""
+        """How many VMs are on the move from the node and in the cluster, and how many may be."""
         evictions = policy.evictions
         return count_slots(
             node,
@@ -108,6 +105,10 @@ class Survey:
 
     def known(self, vmi: Vmi) -> Known:
         """All there is to know of one VM."""
-        snapshot = self._monitor.latest
-        load = snapshot.vms.get((vmi.namespace, vmi.name)) if snapshot is not None else None
+        load = self.load_of(VmKey(vmi.namespace, vmi.name))
         return Known(vmi, self._view.launcher_of(vmi), tuple(self._view.migrations_of(vmi)), load)
+
+    def load_of(self, vm: VmKey) -> VmLoad | None:
+        """As last measured; ``None`` if it was not."""
+        snapshot = self._monitor.latest
+        return snapshot.vms.get(vm) if snapshot is not None else None

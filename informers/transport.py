@@ -15,6 +15,7 @@ Safe to use from any thread.
 """
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -52,6 +53,13 @@ class Transport:
         self._credentials = credentials
         self._compress = compress
         self._closed = Event()
+
+    @classmethod
+    def connect(cls, kubeconfig: str | None, context: str | None = None) -> "Transport":
+        """In a pod: as that; elsewhere, or if either is given: as the kubeconfig says. Raises CredentialsError."""
+        if os.environ.get("KUBERNETES_SERVICE_HOST") and not (kubeconfig or context):
+            return cls.in_cluster()
+        return cls.from_kubeconfig(kubeconfig, context)
 
     @classmethod
     def from_kubeconfig(cls, path: str | None, context: str | None = None) -> "Transport":

@@ -1,8 +1,8 @@
 """The cluster as the stores show it: joins over the Listers of the informers.
 
-Lookups go through the indexes below, which the informers must have been made with. Only ``all_vmis``,
-``node_names`` and ``eligible_nodes`` walk over all objects of a kind, and none walks over all pods, except
-for a pod affinity that spans namespaces. Answers are as new as the stores; two of them may stem from
+Lookups go through the indexes below, which the informers must have been made with. Only ``all_vmis``
+and ``node_names`` walk over all objects of a kind, and none walks over all pods, except for a pod affinity
+that spans namespaces. Answers are as new as the stores; two of them may stem from
 different moments. Safe to use from any thread.
 """
 
@@ -30,7 +30,6 @@ from controller.cluster.placement import (
     room_of,
 )
 from controller.cluster.pods import PodAffinityTerm
-from controller.cluster.selectors import LabelSelector
 from informers.informer import Informer
 from informers.store import Indexer, Lister
 
@@ -138,12 +137,6 @@ class ClusterView:
 
     def node_names(self) -> list[str]:
         return [node.name for node in self._nodes.list()]
-
-    def eligible_nodes(self, selector: LabelSelector) -> list[Node]:
-        """Nodes that take part in balancing: selected, ready and not cordoned."""
-        return [
-            n for n in self._nodes.list() if n.ready and not n.unschedulable and selector.matches(n.labels)
-        ]
 
     def room(self, node: str) -> NodeRoom:
         """What the pods on a node request, and how many they are."""

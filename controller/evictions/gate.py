@@ -33,10 +33,6 @@ class Slots:
     total_used: int
     total_limit: int
 
-    @property
-    def free(self) -> int:
-        return max(0, min(self.node_limit - self.node_used, self.total_limit - self.total_used))
-
 
 _DEFAULT = KubeVirt(metadata=ObjectMeta())
 """KubeVirt's own defaults, while the object is not to be seen."""

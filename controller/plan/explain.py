@@ -139,7 +139,8 @@ def _rules_of_node(case: _Case) -> Iterator[RuleVerdict]:
         over = look.classification.class_of(node.name) is NodeClass.OVER
         text = f"{node.name} is {_in_words(node_class)}: {reason}"
         yield RuleVerdict(claim="its node is over-utilised", holds=over, text=text)
-    closed = why_closed(node.name, look.survey.slots(ground), ground.ledger, look.policy, ground.now)
+    slots = look.survey.slots_of(node.name, look.policy, ground.ledger)
+    closed = why_closed(node.name, slots, ground.ledger, look.policy, ground.now)
     yield _verdict("its node may send a VM now", closed)
     if ground.picture.use(node.name, node.allocatable) is None:
         yield RuleVerdict(

@@ -66,7 +66,8 @@ class Look:
             ground = self.survey.ground(node, self.policy, ledger)
             if ground is None:
                 continue
-            verdict, slots = self.classification.nodes[node], self.survey.slots(ground)
+            verdict = self.classification.nodes[node]
+            slots = self.survey.slots_of(node, ground.policy, ground.ledger)
             plan, afterwards = plan_node(verdict, slots, ground), None
             if plan.rest is not None and plan.rest.code in _LIMITS:
                 afterwards = plan_node(verdict, replace(slots, node_used=0, total_used=0), ground)

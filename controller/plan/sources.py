@@ -3,7 +3,6 @@
 Only reads leave: lists of the API server, and instant queries.
 """
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,9 +94,7 @@ def watched(transport: Transport, cluster: Cluster) -> Iterator[Cluster]:
 def connected(kubeconfig: str | None, context: str | None) -> Transport:
     """As the programs do: in the cluster, unless the command line says otherwise. Raises LookError."""
     try:
-        if os.environ.get("KUBERNETES_SERVICE_HOST") and not (kubeconfig or context):
-            return Transport.in_cluster()
-        return Transport.from_kubeconfig(kubeconfig, context)
+        return Transport.connect(kubeconfig, context)
     except ValueError as error:
         raise LookError(str(error)) from None
 

@@ -25,6 +25,7 @@ from controller.telemetry.emit import Emitter
 from controller.telemetry.names import Metrics
 from controller.utilization.classify import NodeClass
 from controller.utilization.reading import Dropped
+from informers.errors import Unreachable
 from informers.testing import ManualClock
 from tests.builders import START, node
 from tests.controller.decision_builders import (
@@ -303,6 +304,16 @@ def test_a_failure_of_a_handler_is_counted_each_time_and_shown_with_its_tracebac
         seen.emitter.failed("key", ValueError("odd"), MINUTE)
     assert seen.series("handler_errors_total") == {(): 2.0}
     assert "ValueError: odd" in lines.text
+
+
+def test_trouble_of_the_api_is_a_warning_without_a_traceback(
+    seen: Seen, lines: pytest.LogCaptureFixture
+) -> None:
+    """It happens, passes, and where in our code it was met tells nobody anything."""
+    seen.emitter.failed("key", Unreachable("connection refused"), MINUTE)
+    (record,) = lines.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "connection refused" in record.getMessage()
 
 
 def test_what_was_said_is_remembered_of_so_many_subjects_and_no_more(

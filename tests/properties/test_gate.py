@@ -65,7 +65,9 @@ def test_an_open_gate_has_a_free_slot(
     node: str, known: list[Entry], others: list[Movement], allowed: Limits
 ) -> None:
     if not closed(node, known, others, allowed):
-        assert counted(node, known, others, allowed).free >= 1
+        slots = counted(node, known, others, allowed)
+        assert slots.node_used < slots.node_limit
+        assert slots.total_used < slots.total_limit
 
 
 @given(nodes, ledgers, moving, limits, movements)

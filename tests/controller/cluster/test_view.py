@@ -12,7 +12,6 @@ from controller.cluster import view
 from controller.cluster.caches import ClusterCaches
 from controller.cluster.objects import KubeVirt, MigrationState, Node, Pod, Resources, Vmi, Vmim
 from controller.cluster.pods import Affinity
-from controller.cluster.selectors import parse_selector
 from controller.cluster.view import ClusterView, source_node
 from tests.builders import GIB, START, kubevirt, launcher, node, placed_pod, vmi, vmim
 
@@ -31,18 +30,6 @@ def view_of(**objects: Iterable[Any]) -> ClusterView:
 
 
 # --- nodes ---
-
-
-def test_eligible_are_selected_ready_and_schedulable_nodes() -> None:
-    nodes = [
-        node("a"),
-        node("b", labels={"kubevirt.io/schedulable": "false"}),
-        node("c", unschedulable=True),
-        node("d", ready=False),
-        node("e"),
-    ]
-    eligible = view_of(nodes=nodes).eligible_nodes(parse_selector("kubevirt.io/schedulable=true"))
-    assert [n.name for n in eligible] == ["a", "e"]
 
 
 def test_room_is_what_launchers_and_other_pods_on_the_node_request() -> None:

@@ -91,21 +91,6 @@ def test_a_migration_of_unknown_source_takes_a_slot_of_the_cluster() -> None:
     assert counted(view(), Movement("vmi-vm-9", "", NOW)) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("slots", "free"),
-    [
-        (slots(), 1),
-        (slots(node_used=1), 0),
-        (slots(node_used=3), 0),
-        (slots(node_limit=2), 2),
-        (slots(node_limit=5, total_used=4), 1),
-        (slots(total_used=7), 0),
-    ],
-)
-def test_free_slots_are_what_both_limits_leave(slots: Slots, free: int) -> None:
-    assert slots.free == free
-
-
 def test_the_policys_limits_never_exceed_kubevirts_own() -> None:
     rapid = Limits(node=5, total=50)
     assert effective_limits(rapid, kubevirt()) == Limits(node=2, total=5)
