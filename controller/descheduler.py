@@ -115,6 +115,7 @@ class Descheduler:
 
     def _refresh(self, policy: Policy) -> Again:
         self._ledger.forget_alarm(unless_under=policy.digest)
+        self._observer.refreshing()
         try:
             self._observer.refreshed(self._monitor.refresh(policy))
         except MetricsError as error:

@@ -34,6 +34,9 @@ class NodePatcher(Protocol):
 class Observer(Protocol):
     """Hears what a program sees and does. Must return at once and never raise."""
 
+    def refreshing(self) -> None:
+        """A refresh of the metrics begins; it ends with one of the next two. Never two at once."""
+
     def refreshed(self, snapshot: Snapshot) -> None: ...
 
     def metrics_failed(self, reason: str) -> None:

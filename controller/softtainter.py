@@ -79,6 +79,7 @@ class SoftTainter:
     def _refresh(self, policy: Policy | None) -> Again:
         if policy is None:
             return Again(WAIT_FOR_POLICY)
+        self._observer.refreshing()
         try:
             self._observer.refreshed(self._monitor.refresh(policy))
         except MetricsError as error:

@@ -60,6 +60,9 @@ class Emitter:
 
     # --- both programs ---
 
+    def refreshing(self) -> None:
+        """Nothing to say yet."""
+
     def metrics_failed(self, reason: str) -> None:
         self._metrics.refresh_failures.inc()
         if self._is_news("metrics", reason):

@@ -159,6 +159,7 @@ class RecordingObserver:
     """
 
     on_planned: Callable[[Plan], None] = lambda _: None
+    refreshes: int = 0
     snapshots: list[Snapshot] = field(default_factory=list)
     classifications: list[Classification] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
@@ -168,6 +169,9 @@ class RecordingObserver:
     metric_failures: list[str] = field(default_factory=list)
     failures: list[tuple[object, Exception, timedelta]] = field(default_factory=list)
     wished: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+
+    def refreshing(self) -> None:
+        self.refreshes += 1
 
     def refreshed(self, snapshot: Snapshot) -> None:
         self.snapshots.append(snapshot)
