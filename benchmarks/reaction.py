@@ -34,6 +34,7 @@ from controller.evictions.api import EvictionRequests
 from controller.evictions.entry import Entry, Phase
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm
+from controller.policy.model import Metrics
 from controller.policy.parse import parse_policy
 from controller.policy.presets import QUERIES
 from controller.utilization import reading
@@ -153,7 +154,7 @@ class LoadOfCaches:
     def __init__(self, caches: ClusterCaches) -> None:
         self._caches = caches
 
-    def instant(self, expression: str) -> Answer:
+    def instant(self, expression: str, metrics: Metrics) -> Answer:  # noqa: ARG002
         now_s = time.time()
         if expression in (reading.VM_CPU, reading.VM_MEMORY, reading.VM_DIRTY_RATE):
             vmis = self._caches.vmis.lister.list()

@@ -46,7 +46,7 @@ class Monitor:
             self._history.clear()  # old answers to other questions say nothing about new thresholds
             self._asked = asked
         sequence = self._history.next_sequence()
-        answers = {expression: self._source.instant(expression) for expression in asked}
+        answers = {expression: self._source.instant(expression, policy.metrics) for expression in asked}
         snapshot = read_snapshot(
             answers, self._nodes.list(), policy.metrics, sequence=sequence, now=self._clock.now()
         )

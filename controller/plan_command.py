@@ -101,7 +101,7 @@ def _looker(asked: _Asked) -> "Looker":
         seed = 1 if asked.seed is None else asked.seed
         return Looker(*scenario_source()(asked.scenario, asked.minute, seed, asked.policy_file))
     transport, policy = _connected(asked)
-    return Looker(live_cluster(transport, _name(asked), policy), policy)
+    return Looker(live_cluster(transport, _name(asked)), policy)
 
 
 def _connected(asked: _Asked) -> "tuple[Transport, Policy]":
@@ -134,7 +134,7 @@ def _watch(asked: _Asked) -> None:
 
     transport, policy = _connected(asked)
     pause = Event()
-    with watched(transport, live_cluster(transport, _name(asked), policy)) as cluster:
+    with watched(transport, live_cluster(transport, _name(asked))) as cluster:
         looker = Looker(cluster, policy)
         try:
             while True:

@@ -9,13 +9,14 @@ from controller.evictions.answers import EvictionAnswer
 from controller.evictions.entry import Entry, VmKey
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm
+from controller.policy.model import Metrics
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Answer, Snapshot
 
 
 class MetricsSource(Protocol):
-    def instant(self, expression: str) -> Answer:
-        """Evaluate an instant query now. Raises ``MetricsError``."""
+    def instant(self, expression: str, metrics: Metrics) -> Answer:
+        """Evaluate an instant query now, where and how ``metrics`` says. Raises ``MetricsError``."""
 
 
 class EvictionApi(Protocol):

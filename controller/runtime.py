@@ -18,7 +18,6 @@ from controller.evictions.api import EvictionRequests
 from controller.health import Check, HealthServer
 from controller.keys import Refresh
 from controller.platform import Options, Platform
-from controller.policy.model import Metrics
 from controller.softtainter import Refresh as TainterRefresh
 from controller.softtainter import SoftTainter
 from controller.taints.patch import TaintPatcher
@@ -64,7 +63,7 @@ def run_soft_tainter(options: Options) -> int:
 
 
 def _descheduler(platform: Platform) -> Program:
-    source = PrometheusSource(lambda: _metrics(platform))
+    source = PrometheusSource()
     descheduler = Descheduler(
         platform.caches,
         source,
@@ -83,7 +82,7 @@ def _descheduler(platform: Platform) -> Program:
 
 
 def _soft_tainter(platform: Platform) -> Program:
-    source = PrometheusSource(lambda: _metrics(platform))
+    source = PrometheusSource()
     tainter = SoftTainter(
         platform.caches.nodes,
         source,
@@ -95,12 +94,6 @@ def _soft_tainter(platform: Platform) -> Program:
     return Program(
         tainter.workers, tainter.start, lambda: tainter.workers.add(TainterRefresh()), source.close
     )
-
-
-def _metrics(platform: Platform) -> Metrics:
-    policy = platform.policy.current()
-    assert policy is not None, "handlers ask for metrics only under a policy"  # noqa: S101
-    return policy.metrics
 
 
 class _Run:

@@ -20,7 +20,7 @@ from controller.evictions.views import LedgerView
 from controller.following import read_off, timing_of
 from controller.monitor import Monitor
 from controller.plan.sources import Cluster
-from controller.policy.model import Policy
+from controller.policy.model import Metrics, Policy
 from controller.survey import Survey
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Answer, MetricsError, Snapshot
@@ -151,7 +151,7 @@ class Looker:
 class _NoMetrics:
     """In place of metrics that are not to be had: nothing is known of anything."""
 
-    def instant(self, expression: str) -> Answer:  # noqa: ARG002 - the port's signature
+    def instant(self, expression: str, metrics: Metrics) -> Answer:  # noqa: ARG002 - the port's signature
         return Answer(())
 
 

@@ -50,7 +50,7 @@ ScenarioSource = Callable[[str, float, int, str | None], tuple[Cluster, Policy]]
 """(scenario, minute, seed, file of a policy, or ``None`` for the scenario's own). Raises LookError, PolicyErrors."""
 
 
-def live_cluster(transport: Transport, name: str, policy: Policy) -> Cluster:
+def live_cluster(transport: Transport, name: str) -> Cluster:
     """List everything once, each kind consistent in itself. Raises LookError."""
     caches, notes = ClusterCaches(), list[str]()
     for kind, informer in caches.informers().items():
@@ -58,8 +58,7 @@ def live_cluster(transport: Transport, name: str, policy: Policy) -> Cluster:
         informer.replace(_listed(transport, RESOURCES[kind], kind, undecodable.append))
         if undecodable:
             notes.append(f"{len(undecodable)} of the {kind} cannot be read, among them {undecodable[0]}")
-    metrics = PrometheusSource(lambda: policy.metrics)
-    return Cluster(name, caches, metrics, SystemClock(), lambda: tuple(notes))
+    return Cluster(name, caches, PrometheusSource(), SystemClock(), lambda: tuple(notes))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ That package builds the request and picks ``data.result`` out of the answer. All
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
@@ -59,26 +59,22 @@ class _QueryError(Exception):
 
 
 class PrometheusSource:
-    """Implements :class:`controller.ports.MetricsSource`. Safe to use from any thread.
+    """Implements :class:`controller.ports.MetricsSource`. Safe to use from any thread."""
 
-    ``metrics``: that section of the policy in force; asked for each query, so that a new policy takes effect.
-    """
-
-    def __init__(self, metrics: Callable[[], Metrics]) -> None:
-        self._metrics = metrics
+    def __init__(self) -> None:
         self._closed = Event()
         # Guards the two below: the client and what it was made of.
         self._lock = Lock()
         self._access: _Access | None = None
         self._client: PrometheusConnect | None = None
 
-    def instant(self, expression: str) -> Answer:
+    def instant(self, expression: str, metrics: Metrics) -> Answer:
         """Evaluate an instant query now; series are kept as they come, NaN and Inf too.
 
         Raises MetricsError, within ``metrics.timeout`` (the resolver's time for a name aside).
         """
         try:
-            client = self._client_for(_Access.of(self._metrics()))
+            client = self._client_for(_Access.of(metrics))
             answer: Answer = client.custom_query(expression)
         except _QueryError as error:
             raise MetricsError(f"query {_shortened(expression)}: {error}") from None

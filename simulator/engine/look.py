@@ -29,8 +29,6 @@ def scenario(name: str, minute: float, seed: int, policy_file: str | None) -> tu
     caches = ClusterCaches()
     for stream in streams(caches.informers(), simulation.agenda, plain_random(seed, "look")):
         stream.list(simulation.store)
-    metrics = SimulatedMetrics(
-        simulation.metrics, simulation.troubles, simulation.agenda, policy.metrics.timeout
-    )
+    metrics = SimulatedMetrics(simulation.metrics, simulation.troubles, simulation.agenda)
     title = f"scenario {asked.name}, minute {minute:g}, seed {seed}"
     return Cluster(title, caches, metrics, AgendaClock(simulation.agenda)), policy

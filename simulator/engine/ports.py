@@ -9,6 +9,7 @@ import msgspec
 from controller.cluster.objects import Node, Pod, Taint, Vmi
 from controller.evictions.answers import EvictionAnswer, interpret
 from controller.evictions.entry import VmKey
+from controller.policy.model import Metrics
 from controller.utilization.reading import Answer, MetricsError, Sample
 from simulator.agenda import EPOCH, Agenda
 from simulator.kubevirt.control_plane import ControlPlane
@@ -43,18 +44,15 @@ class AgendaClock:
 class SimulatedMetrics:
     """Answers instant queries for the recorded series, and ``timestamp()`` of them; it evaluates no PromQL.
 
-    An answer later than ``deadline`` is none, as for a real client.
+    An answer later than ``metrics.timeout`` is none, as for a real client.
     """
 
-    def __init__(
-        self, metrics: RecordedMetrics, troubles: MetricTroubles, agenda: Agenda, deadline: timedelta
-    ) -> None:
+    def __init__(self, metrics: RecordedMetrics, troubles: MetricTroubles, agenda: Agenda) -> None:
         self._metrics = metrics
         self._troubles = troubles
         self._agenda = agenda
-        self._deadline_s = deadline.total_seconds()
 
-    def instant(self, expression: str) -> Answer:
+    def instant(self, expression: str, metrics: Metrics) -> Answer:
         wrapped = _TIMESTAMP.fullmatch(expression)
         series = wrapped[1] if wrapped else expression
         try:
@@ -64,8 +62,9 @@ class SimulatedMetrics:
             raise MetricsError(
                 f"the simulator knows only recorded series, not {expression!r}: {known}"
             ) from None
-        if self._troubles.delay_s(series, self._agenda.now_s) > self._deadline_s:
-            raise MetricsError(f"{expression}: no answer within {self._deadline_s:g} s")
+        deadline_s = metrics.timeout.total_seconds()
+        if self._troubles.delay_s(series, self._agenda.now_s) > deadline_s:
+            raise MetricsError(f"{expression}: no answer within {deadline_s:g} s")
         try:
             samples, warnings = self._troubles.apply(series, samples, self._agenda.now_s)
         except MetricsOutage as error:

@@ -144,7 +144,7 @@ class _Rebalancing:
         self._observer = RunObserver(agenda, self._log)
         self._invariants = Invariants(policy, simulation.control_plane, agenda, asked.command)
         self._caches = ClusterCaches()
-        metrics = SimulatedMetrics(simulation.metrics, simulation.troubles, agenda, policy.metrics.timeout)
+        metrics = SimulatedMetrics(simulation.metrics, simulation.troubles, agenda)
         self._descheduler = Descheduler(
             self._caches,
             metrics,

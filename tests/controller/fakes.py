@@ -9,6 +9,7 @@ from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm
+from controller.policy.model import Metrics
 from controller.utilization.classify import Classification
 from controller.utilization.reading import (
     NODE_CPU,
@@ -44,12 +45,12 @@ class FakeMetrics:
     failing: frozenset[str] = frozenset()
     asked: list[str] = field(default_factory=list)
 
-    def instant(self, expression: str) -> Answer:
+    def instant(self, expression: str, metrics: Metrics) -> Answer:
         self.asked.append(expression)
         if expression in self.failing:
             raise MetricsError(f"{expression}: 503 no store is ready")
         if expression.startswith("timestamp("):
-            series = self.instant(expression[10:-1])
+            series = self.instant(expression[10:-1], metrics)
             return Answer([Sample(labels, self._at(labels["instance"])) for labels, *_ in series.samples])
         return Answer(self._samples(expression))
 

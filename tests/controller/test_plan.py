@@ -26,7 +26,7 @@ from controller.plan.make import plan_report
 from controller.plan.report import PlanReport, VmStory
 from controller.plan.sources import Cluster, LookError
 from controller.plan.text import as_plain_text, text_of
-from controller.policy.model import Policy
+from controller.policy.model import Metrics, Policy
 from controller.utilization.reading import Answer, MetricsError
 from simulator.engine.look import scenario
 from simulator.engine.run import Run, policy_for, run
@@ -75,7 +75,7 @@ def look(name: str = "hotspot", minute: float = 11.5) -> Look:
 
 
 class Broken:
-    def instant(self, expression: str) -> Answer:
+    def instant(self, expression: str, metrics: Metrics) -> Answer:
         raise MetricsError("query: no route to host")
 
 

@@ -173,7 +173,7 @@ def test_a_missing_kubeconfig_is_told(tmp_path: Path, policy_file: Path) -> None
 
 def test_lists_all_pages(cluster: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "PAGE_SIZE", 2)
-    listed = live_cluster(Transport.from_kubeconfig(str(viewer(cluster))), "cluster", default_policy())
+    listed = live_cluster(Transport.from_kubeconfig(str(viewer(cluster))), "cluster")
     assert len(listed.caches.launchers.lister) == len(listed.caches.vmis.lister) == 7
 
 
@@ -193,9 +193,9 @@ class Forgetful:
 
 
 def test_a_list_that_the_server_has_forgotten_is_begun_once_more() -> None:
-    assert live_cluster(Forgetful(1), "cluster", default_policy()).notes() == ()  # type: ignore[arg-type]
+    assert live_cluster(Forgetful(1), "cluster").notes() == ()  # type: ignore[arg-type]
     with pytest.raises(LookError, match="cannot list kubevirts"):
-        live_cluster(Forgetful(2), "cluster", default_policy())  # type: ignore[arg-type]
+        live_cluster(Forgetful(2), "cluster")  # type: ignore[arg-type]
 
 
 def test_another_address_of_the_metrics_gets_no_secrets() -> None:
@@ -205,7 +205,7 @@ def test_another_address_of_the_metrics_gets_no_secrets() -> None:
 
 def test_watching_sees_what_changes(cluster: Served, admin: Connected) -> None:
     transport = Transport.from_kubeconfig(str(cluster.what.kubeconfig))
-    listed = live_cluster(transport, "cluster", default_policy())
+    listed = live_cluster(transport, "cluster")
     with watched(transport, listed) as kept:
         admin.control("cluster", do="cordon", arguments={"name": "node-02"})
         until(lambda: any(node.unschedulable for node in kept.caches.nodes.lister.list()))
@@ -213,7 +213,7 @@ def test_watching_sees_what_changes(cluster: Served, admin: Connected) -> None:
 
 def test_an_account_that_may_not_watch_is_told_so(cluster: Served) -> None:
     transport = Transport.from_kubeconfig(str(viewer(cluster)))
-    listed = live_cluster(transport, "cluster", default_policy())
+    listed = live_cluster(transport, "cluster")
     with watched(transport, listed) as kept:
         until(lambda: any("403 Forbidden" in note for note in kept.notes()))
 

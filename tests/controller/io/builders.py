@@ -1,12 +1,15 @@
 """Transports, and sources of metrics, that lead to servers of a test."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 from controller.policy.model import Metrics
 from controller.policy.parse import default_policy
+from controller.utilization.prometheus import PrometheusSource
+from controller.utilization.reading import Answer
 from informers.transport import Transport
 
 
@@ -44,6 +47,18 @@ def metrics_at(
         timeout=timedelta(seconds=timeout_s),
         allow_http=allow_http,
     )
+
+
+class Asking:
+    """A source that asks each time as ``metrics`` then says."""
+
+    def __init__(self, metrics: Callable[[], Metrics]) -> None:
+        self._metrics = metrics
+        self._source = PrometheusSource()
+        self.close = self._source.close
+
+    def instant(self, expression: str) -> Answer:
+        return self._source.instant(expression, self._metrics())
 
 
 def always() -> bool:

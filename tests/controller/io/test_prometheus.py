@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from controller.utilization import prometheus
-from controller.utilization.prometheus import PrometheusSource
 from controller.utilization.reading import Answer, MetricsError, Sample
-from tests.controller.io.builders import metrics_at
+from tests.controller.io.builders import Asking, metrics_at
 from tests.controller.io.fake_api import recorded
 from tests.controller.io.http_server import HttpServer, Reply, Request, reply
 
@@ -26,7 +25,7 @@ def vector(*values: tuple[dict[str, str], str], **more: Any) -> dict[str, Any]:
 
 def ask(answer: Callable[[Request], Reply], expression: str = "up", **fields: Any) -> Answer:
     with HttpServer(answer) as server:
-        return PrometheusSource(lambda: metrics_at(server.url, **fields)).instant(expression)
+        return Asking(lambda: metrics_at(server.url, **fields)).instant(expression)
 
 
 def trouble(answer: Callable[[Request], Reply], expression: str = "up", **fields: Any) -> str:
@@ -113,7 +112,7 @@ def test_a_hundred_warnings_are_no_reason_to_keep_a_hundred():
 
 def test_asks_with_the_deadline_so_that_the_server_ends_in_time_too():
     with HttpServer(lambda request: reply(200, UP)) as server:
-        PrometheusSource(lambda: metrics_at(server.url + "/prefix/", timeout_s=7.5)).instant('a{b="ü"}')
+        Asking(lambda: metrics_at(server.url + "/prefix/", timeout_s=7.5)).instant('a{b="ü"}')
     (request,) = server.requests
     assert (request.method, request.path) == ("GET", "/prefix/api/v1/query")
     assert request.form == {"query": 'a{b="ü"}', "timeout": "7500ms"}
@@ -123,7 +122,7 @@ def test_a_long_query_goes_as_a_form():
     """Proxies cut off long URLs."""
     expression = " or ".join(f"series_{number}" for number in range(500))
     with HttpServer(lambda request: reply(200, UP)) as server:
-        PrometheusSource(lambda: metrics_at(server.url)).instant(expression)
+        Asking(lambda: metrics_at(server.url)).instant(expression)
     (request,) = server.requests
     assert (request.method, request.target) == ("POST", "/api/v1/query")
     assert request.headers["content-type"] == "application/x-www-form-urlencoded"
@@ -143,7 +142,7 @@ def test_asks_once_whatever_the_answer(status):
     """The package would ask three times more, with pauses, while everybody waits."""
     with HttpServer(lambda request: reply(status, b"busy")) as server:
         with pytest.raises(MetricsError, match=rf"query up: {status} Whatever: busy"):
-            PrometheusSource(lambda: metrics_at(server.url)).instant("up")
+            Asking(lambda: metrics_at(server.url)).instant("up")
         assert len(server.requests) == 1
 
 
@@ -216,7 +215,7 @@ def test_an_answer_that_cannot_be_unpacked_is_an_error():
 
 def test_a_server_that_hangs_is_waited_for_no_longer_than_the_timeout():
     with HttpServer(lambda request: server.hang()) as server, pytest.raises(MetricsError) as raised:
-        PrometheusSource(lambda: metrics_at(server.url, timeout_s=0.2)).instant("up")
+        Asking(lambda: metrics_at(server.url, timeout_s=0.2)).instant("up")
     assert str(raised.value) == "query up: no answer within 0.2 s"
 
 
@@ -233,7 +232,7 @@ def test_a_server_that_hangs_is_waited_for_no_longer_than_the_timeout():
 def test_a_server_that_dribbles_is_not_waited_for_any_longer(content):
     """Each byte comes in time, and so each read by itself would go on."""
     with HttpServer(lambda request: server.dribble(content)) as server, pytest.raises(MetricsError) as raised:
-        PrometheusSource(lambda: metrics_at(server.url, timeout_s=0.3)).instant("up")
+        Asking(lambda: metrics_at(server.url, timeout_s=0.3)).instant("up")
     assert str(raised.value) == "query up: no answer within 0.3 s"
 
 
@@ -249,12 +248,12 @@ def test_a_server_that_is_not_there_is_named():
     with pytest.raises(
         MetricsError, match=rf"cannot connect to 127\.0\.0\.1:{server.port}: Connection refused"
     ):
-        PrometheusSource(lambda: metrics).instant("up")
+        Asking(lambda: metrics).instant("up")
 
 
 def test_http_is_used_only_if_the_policy_allows_it():
     with HttpServer(lambda request: reply(200, UP)) as server:
-        source = PrometheusSource(lambda: metrics_at(server.url, allow_http=False))
+        source = Asking(lambda: metrics_at(server.url, allow_http=False))
         with pytest.raises(MetricsError, match=r"is not https, and metrics\.allowHttp is false"):
             source.instant("up")
     assert server.requests == []
@@ -272,7 +271,7 @@ def test_a_redirect_is_shown_and_not_followed(tmp_path):
         ) as server,
         pytest.raises(MetricsError) as raised,
     ):
-        PrometheusSource(lambda: metrics_at(server.url, token_file=tmp_path / "token")).instant("up")
+        Asking(lambda: metrics_at(server.url, token_file=tmp_path / "token")).instant("up")
     assert other.requests == []
     assert str(raised.value) == ("query up: 302 Whatever, to http://127.0.0.1/login, which is not followed")
 
@@ -283,7 +282,7 @@ def test_another_url_in_the_policy_takes_effect_at_once():
         HttpServer(lambda request: reply(200, UP)) as second,
     ):
         urls = iter([first.url, first.url, second.url])
-        source = PrometheusSource(lambda: metrics_at(next(urls)))
+        source = Asking(lambda: metrics_at(next(urls)))
         for _ in range(3):
             source.instant("up")
     assert (len(first.requests), len(second.requests)) == (2, 1)
@@ -294,7 +293,7 @@ def test_proxies_are_taken_from_the_environment(monkeypatch):
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        PrometheusSource(lambda: metrics_at("http://prometheus.example:9090")).instant("up")
+        Asking(lambda: metrics_at("http://prometheus.example:9090")).instant("up")
     assert proxy.requests[0].target.startswith("http://prometheus.example:9090/api/v1/query?")
 
 
@@ -303,7 +302,7 @@ def test_a_proxy_that_dribbles_is_not_waited_for_any_longer(monkeypatch):
         monkeypatch.setenv("https_proxy", proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        source = PrometheusSource(lambda: metrics_at("https://prometheus.example:9090", timeout_s=0.3))
+        source = Asking(lambda: metrics_at("https://prometheus.example:9090", timeout_s=0.3))
         with pytest.raises(MetricsError, match=r"no answer within 0.3 s"):
             source.instant("up")
 
@@ -316,7 +315,7 @@ def test_closing_ends_what_is_under_way_and_refuses_what_comes():
         return server.hang()
 
     with HttpServer(answer) as server:
-        source = PrometheusSource(lambda: metrics_at(server.url))
+        source = Asking(lambda: metrics_at(server.url))
         errors: list[str] = []
 
         def query() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import trustme
 
-from controller.utilization.prometheus import PrometheusSource
 from controller.utilization.reading import MetricsError
-from tests.controller.io.builders import metrics_at
+from tests.controller.io.builders import Asking, metrics_at
 from tests.controller.io.http_server import HttpServer, Reply, Request, reply
 
 UP = {"status": "success", "data": {"resultType": "vector", "result": []}}
@@ -27,7 +26,7 @@ def accepting(token: str) -> Callable[[Request], Reply]:
     return answer
 
 
-def trouble(source: PrometheusSource) -> str:
+def trouble(source: Asking) -> str:
     with pytest.raises(MetricsError) as raised:
         source.instant("up")
     return str(raised.value)
@@ -36,7 +35,7 @@ def trouble(source: PrometheusSource) -> str:
 def trouble_with(folder: Path, **files: Any) -> str:
     """Nothing is sent, whatever the trouble with our own files is."""
     with HttpServer(lambda request: reply(200, UP)) as server:
-        message = trouble(PrometheusSource(lambda: metrics_at(server.url, **files)))
+        message = trouble(Asking(lambda: metrics_at(server.url, **files)))
     assert server.requests == []
     return message.removeprefix("query up: ").replace(str(folder), "")
 
@@ -45,14 +44,14 @@ def test_sends_the_token_of_the_file(tmp_path):
     path = tmp_path / "token"
     path.write_text("first-token\n")
     with HttpServer(accepting("first-token")) as server:
-        PrometheusSource(lambda: metrics_at(server.url, token_file=path)).instant("up")
+        Asking(lambda: metrics_at(server.url, token_file=path)).instant("up")
 
 
 def test_a_token_that_was_replaced_is_used_from_then_on(tmp_path):
     path = tmp_path / "token"
     path.write_text("first-token")
     with HttpServer(lambda request: reply(200, UP)) as server:
-        source = PrometheusSource(lambda: metrics_at(server.url, token_file=path))
+        source = Asking(lambda: metrics_at(server.url, token_file=path))
         source.instant("up")
         path.write_text("second-token")
         source.instant("up")
@@ -72,7 +71,7 @@ def test_a_token_that_is_replaced_while_it_is_refused_is_tried_at_once(status, t
         return reply(200, UP) if "second" in request.headers["authorization"] else reply(status, b"expired")
 
     with HttpServer(rotate) as server:
-        PrometheusSource(lambda: metrics_at(server.url, token_file=path)).instant("up")
+        Asking(lambda: metrics_at(server.url, token_file=path)).instant("up")
     assert len(server.requests) == 2
 
 
@@ -80,7 +79,7 @@ def test_a_token_that_is_refused_is_not_sent_again_and_again(tmp_path):
     path = tmp_path / "token"
     path.write_text("wrong-token")
     with HttpServer(accepting("right-token")) as server:
-        message = trouble(PrometheusSource(lambda: metrics_at(server.url, token_file=path)))
+        message = trouble(Asking(lambda: metrics_at(server.url, token_file=path)))
         assert len(server.requests) == 1
     assert message == "query up: 403 Whatever: not for ***"
 
@@ -94,7 +93,7 @@ def test_tokens_that_change_all_the_time_do_not_make_it_ask_for_ever(tmp_path):
         return reply(401, b"no")
 
     with HttpServer(rotate) as server:
-        trouble(PrometheusSource(lambda: metrics_at(server.url, token_file=path)))
+        trouble(Asking(lambda: metrics_at(server.url, token_file=path)))
         assert len(server.requests) == 2
 
 
@@ -103,7 +102,7 @@ def test_without_a_token_file_no_token_is_sent_whatever_is_in_the_home_directory
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("NETRC", raising=False)
     with HttpServer(lambda request: reply(200, UP)) as server:
-        PrometheusSource(lambda: metrics_at(server.url)).instant("up")
+        Asking(lambda: metrics_at(server.url)).instant("up")
     assert "authorization" not in server.requests[0].headers
 
 
@@ -131,7 +130,7 @@ def test_extra_headers_are_sent_and_read_again(tmp_path):
     path = tmp_path / "headers"
     path.write_text("# who we are\nX-Scope-OrgID: team-a\n\nTHANOS-TENANT:  b:c \n")
     with HttpServer(lambda request: reply(200, UP)) as server:
-        source = PrometheusSource(lambda: metrics_at(server.url, headers_file=path))
+        source = Asking(lambda: metrics_at(server.url, headers_file=path))
         source.instant("up")
         path.write_text("X-Scope-OrgID: team-b\n")
         source.instant("up")
@@ -145,7 +144,7 @@ def test_a_password_may_stand_in_for_a_token(tmp_path):
     path = tmp_path / "headers"
     path.write_text("Authorization: Basic c29tZWJvZHk6aHVudGVyMg==\n")
     with HttpServer(lambda request: reply(200, UP)) as server:
-        PrometheusSource(lambda: metrics_at(server.url, headers_file=path)).instant("up")
+        Asking(lambda: metrics_at(server.url, headers_file=path)).instant("up")
     assert server.requests[0].headers["authorization"] == "Basic c29tZWJvZHk6aHVudGVyMg=="
 
 
@@ -185,7 +184,7 @@ def test_no_secret_is_shown_or_logged_even_if_the_server_repeats_it(tmp_path, ca
 
     with HttpServer(repeat) as server, caplog.at_level(logging.DEBUG):
         files = {"token_file": tmp_path / "token", "headers_file": tmp_path / "headers"}
-        message = trouble(PrometheusSource(lambda: metrics_at(server.url, **files)))
+        message = trouble(Asking(lambda: metrics_at(server.url, **files)))
     assert "hunter2" not in message
     assert "hunter2" not in caplog.text
     assert "500 Whatever: internal: *** *** ***" in message
@@ -202,7 +201,7 @@ def test_a_server_is_checked_against_the_ca_file_which_is_read_again(tmp_path):
     path = tmp_path / "ca.crt"
     first.cert_pem.write_to_path(str(path))
     with HttpServer(lambda request: reply(200, UP), tls_of(second)) as server:
-        source = PrometheusSource(lambda: metrics_at(server.url, ca_file=path, allow_http=False))
+        source = Asking(lambda: metrics_at(server.url, ca_file=path, allow_http=False))
         assert "certificate verify failed" in trouble(source)
         assert server.requests == [], "no token before the server has proved who it is"
         second.cert_pem.write_to_path(str(path))
@@ -216,7 +215,7 @@ def test_without_a_ca_file_the_systems_authorities_are_trusted(tmp_path, monkeyp
     path = tmp_path / "system.crt"
     authority.cert_pem.write_to_path(str(path))
     with HttpServer(lambda request: reply(200, UP), tls_of(authority)) as server:
-        source = PrometheusSource(lambda: metrics_at(server.url))
+        source = Asking(lambda: metrics_at(server.url))
         assert "certificate verify failed" in trouble(source)
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
         source.instant("up")
@@ -228,5 +227,5 @@ def test_a_ca_file_that_cannot_be_used_is_an_error(content, tmp_path):
     if content is not None:
         path.write_bytes(content)
     with HttpServer(lambda request: reply(200, UP), tls_of(trustme.CA())) as server:
-        message = trouble(PrometheusSource(lambda: metrics_at(server.url, ca_file=path)))
+        message = trouble(Asking(lambda: metrics_at(server.url, ca_file=path)))
     assert message.startswith(f"query up: metrics.caFile {path}: ")
