@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
 from threading import Lock
@@ -249,7 +250,7 @@ def watch(kubeconfig: str) -> tuple[Stopwatch, float]:
     descheduler = Descheduler(
         caches,
         LoadOfCaches(caches),
-        EvictionRequests(transport, lambda: True),
+        EvictionRequests(transport, lambda: timedelta.max),
         stopwatch,
         lambda: policy,
         clock,

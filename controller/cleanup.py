@@ -55,7 +55,7 @@ def clean_up(options: Options) -> int:
     else:
         log.error("the lease was not to be had within %.0f s: %s", LEASE_WITHIN_S, election.problem)
         return 1
-    patcher = TaintPatcher(transport, election.writes_allowed)
+    patcher = TaintPatcher(transport, election.time_to_write)
     left = _take_off(patcher, nodes, reflector)
     if left is None:
         log.error("the nodes were not to be listed, so nobody knows whether taints of ours are left")

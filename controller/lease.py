@@ -10,6 +10,8 @@ What makes it safe, as long as no machine's clock runs ``lease_duration / renew_
 
 * A leader counts from *before* it sent the renewal that succeeded, and is none any more after ``renew_deadline``,
   whatever its thread is doing; the others count from *after* they saw that renewal, and longer.
+* A request that writes is given up by ``WRITES_END`` of the lease duration after that renewal: with clocks that run
+  within a tenth of each other, before anybody else may write.
 * A new leader writes nothing before one lease duration has passed since its predecessor's last renewal: one that gave
   the lease back may have requests under way, and one whose Lease was deleted may not know it yet.
 * A leader whose Lease is gone, or held by somebody else, has lost it for good.
@@ -39,6 +41,7 @@ SHUTDOWN_ALARM = "vm-rebalancer.io/shutdown-alarm"
 
 JITTER = 0.2
 """A retry comes after the retry period and up to this share of it more."""
+WRITES_END = 0.9
 _RELEASE_WITHIN_S = 2.0
 _LOOK_EVERY_S = 0.1
 _SHORTEST_DEADLINE_S = 0.001
@@ -235,6 +238,14 @@ class LeaderElection:
         """Whether we lead and no predecessor can be writing any more: True for one candidate at a time."""
         term = self._term
         return term is not None and self._current(term) and self._clock.monotonic() >= term.safe_s
+
+    def time_to_write(self) -> timedelta:
+        """How long a write that begins now may take: by then nobody else writes. Zero unless writes are allowed."""
+        term = self._term
+        if term is None or not self.writes_allowed():
+            return timedelta(0)
+        end_s = term.renewed_s + max(self._deadline_s, WRITES_END * self._duration_s)
+        return timedelta(seconds=max(0.0, end_s - self._clock.monotonic()))
 
     def wait_until_safe(self, stop: Event) -> bool:
         """Wait until writes are allowed. False if ``stop`` was set first, or ``run`` has ended."""

@@ -88,8 +88,12 @@ class Platform:
             self.metrics.informer_age.labels(name).set_function(reflector.age_of_last_contact)
         self.metrics.is_leader.set_function(lambda: float(self.may_write()))
 
+    def time_to_write(self) -> timedelta:
+        """How long a write that begins now may take; zero if the lease does not allow any."""
+        return self.election.time_to_write() if self.election is not None else timedelta.max
+
     def may_write(self) -> bool:
-        return self.election.writes_allowed() if self.election is not None else True
+        return self.time_to_write() > timedelta(0)
 
     def _election(self) -> LeaderElection | None:
         options = self.options

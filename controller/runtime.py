@@ -67,7 +67,7 @@ def _descheduler(platform: Platform) -> Program:
     descheduler = Descheduler(
         platform.caches,
         source,
-        EvictionRequests(platform.transport, platform.may_write),
+        EvictionRequests(platform.transport, platform.time_to_write),
         platform.emitter,
         platform.policy.current,
         platform.clock,
@@ -86,7 +86,7 @@ def _soft_tainter(platform: Platform) -> Program:
     tainter = SoftTainter(
         platform.caches.nodes,
         source,
-        TaintPatcher(platform.transport, platform.may_write),
+        TaintPatcher(platform.transport, platform.time_to_write),
         platform.emitter,
         platform.policy.current,
         platform.clock,

@@ -24,19 +24,19 @@ DEADLINE = timedelta(seconds=15)
 
 
 class EvictionRequests:
-    """Implements :class:`controller.ports.EvictionApi`. ``may_write`` says whether the lease allows writing."""
+    """Implements :class:`controller.ports.EvictionApi`. ``time_to_write``: how long a request may take by the lease."""
 
     def __init__(
-        self, transport: Transport, may_write: Callable[[], bool], deadline: timedelta = DEADLINE
+        self, transport: Transport, time_to_write: Callable[[], timedelta], deadline: timedelta = DEADLINE
     ) -> None:
         self._transport = transport
-        self._may_write = may_write
+        self._time_to_write = time_to_write
         self._deadline = deadline
 
     def evict(self, pod: Pod, *, dry_run: bool) -> EvictionAnswer:
-        """Raises NotLeaderError, and sends nothing, unless ``may_write``; a dry run is a request, too."""
+        """Raises NotLeaderError, and sends nothing, without time to write; a dry run is a request, too."""
         meta = pod.metadata
-        if not self._may_write():
+        if not (left := self._time_to_write()):
             raise NotLeaderError(
                 f"eviction of pod {meta.namespace}/{meta.name} not sent: the lease does not allow it"
             )
@@ -45,7 +45,7 @@ class EvictionRequests:
                 "POST",
                 f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction",
                 body=msgspec.json.encode(_eviction(pod, dry_run=dry_run)),
-                deadline=self._deadline,
+                deadline=min(self._deadline, left),
             )
         except Unreachable as error:
             return EvictionAnswer(Verdict.UNREACHABLE, error.message)

@@ -22,22 +22,22 @@ Operation = dict[str, object]
 
 
 class TaintPatcher:
-    """Implements :class:`controller.ports.NodePatcher`. ``may_write`` says whether the lease allows writing."""
+    """Implements :class:`controller.ports.NodePatcher`. ``time_to_write``: how long a request may take by the lease."""
 
     def __init__(
-        self, transport: Transport, may_write: Callable[[], bool], deadline: timedelta = DEADLINE
+        self, transport: Transport, time_to_write: Callable[[], timedelta], deadline: timedelta = DEADLINE
     ) -> None:
         self._transport = transport
-        self._may_write = may_write
+        self._time_to_write = time_to_write
         self._deadline = deadline
 
     def replace_taints(self, node: Node, taints: Sequence[Taint]) -> bool:
         """Make ``taints`` the node's; their order is kept among those there and among the new ones.
 
-        False if the node has changed since it was read. Raises NotLeaderError, and sends nothing, unless
-        ``may_write``; else ApiError, also if no answer came and the patch may have been applied.
+        False if the node has changed since it was read. Raises NotLeaderError, and sends nothing, without
+        time to write; else ApiError, also if no answer came and the patch may have been applied.
         """
-        if not self._may_write():
+        if not (left := self._time_to_write()):
             raise NotLeaderError(f"taints of node {node.name} not written: the lease does not allow it")
         changes = _changes(node.taints, taints)
         if not changes:
@@ -49,7 +49,7 @@ class TaintPatcher:
                 f"/api/v1/nodes/{node.name}",
                 body=msgspec.json.encode([guard, *changes]),
                 content_type="application/json-patch+json",
-                deadline=self._deadline,
+                deadline=min(self._deadline, left),
             )
         except NotFound as error:
             if (

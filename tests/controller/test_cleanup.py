@@ -1,6 +1,7 @@
 """``soft-tainter --cleanup``: what it takes off, what it leaves, and how it ends."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,9 @@ class FakeElection:
 
     def writes_allowed(self) -> bool:
         return self.leads
+
+    def time_to_write(self) -> timedelta:
+        return timedelta(seconds=10) if self.leads else timedelta(0)
 
     def keep_others_out(self, _: object) -> None:
         pass

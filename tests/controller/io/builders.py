@@ -61,9 +61,10 @@ class Asking:
         return self._source.instant(expression, self._metrics())
 
 
-def always() -> bool:
-    return True
+def always() -> timedelta:
+    """Time to write without end: no lease is asked."""
+    return timedelta.max
 
 
-def never() -> bool:
-    return False
+def never() -> timedelta:
+    return timedelta(0)

@@ -12,6 +12,8 @@ from informers.errors import ApiError, NoAnswer
 from informers.testing import ManualClock
 from tests.controller.io.fake_api import LeaseServer
 
+ALIKE = 1.1
+"""How much faster one clock may run than another for writes never to overlap."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 OTHER = {
     "holderIdentity": "other",
@@ -164,6 +166,8 @@ class World:
         self.candidates: list[Candidate] = []
         self.under_way: list[Callable[[], bytes]] = []
         """Requests that their sender has given up, and that may still arrive."""
+        self._writes_end_s: dict[Candidate, float] = {}
+        """When the last write that each may have begun is given up, in true time."""
 
     def join(self, identity: str, rate: float = 1.0, offset_s: float = 0.0) -> Candidate:
         candidate = Candidate(self, identity, Machine(self, rate, offset_s))
@@ -200,7 +204,16 @@ class World:
 
     def check(self) -> None:
         """At no moment may two write."""
-        assert len(self.writers()) <= 1, (self.now_s, self.writers())
+        writers = [c for c in self.candidates if c.election.writes_allowed()]
+        assert len(writers) <= 1, (self.now_s, self.writers())
+        for writer in writers:
+            for other, end_s in self._writes_end_s.items():
+                fastest, slowest = sorted((writer.machine.rate, other.machine.rate), reverse=True)
+                if other is not writer and fastest / slowest <= ALIKE:
+                    assert self.now_s >= end_s, (self.now_s, writer.identity, other.identity, end_s)
+            left_s = writer.election.time_to_write().total_seconds() / writer.machine.rate
+            assert left_s > 0
+            self._writes_end_s[writer] = self.now_s + left_s
 
     def writers(self) -> list[str]:
         return [c.identity for c in self.candidates if c.election.writes_allowed()]

@@ -82,11 +82,21 @@ def test_nothing_is_sent_without_the_lease(dry_run):
 
 def test_the_lease_is_asked_for_before_each_request():
     """A dry run may have taken longer than the lease lasts."""
-    answers = iter([True, False])
+    answers = iter([timedelta(seconds=5), timedelta(0)])
     api = EvictionRequests(FakeTransport(b"{}"), lambda: next(answers))
     api.evict(launcher(), dry_run=True)
     with pytest.raises(NotLeaderError):
         api.evict(launcher(), dry_run=False)
+
+
+def test_a_request_is_given_up_before_another_leader_may_write():
+    """An answer that it still waited for could be that to a second writer's question."""
+    transport = FakeTransport(b"{}", b"{}")
+    left = iter([timedelta(seconds=3), timedelta.max])
+    api = EvictionRequests(transport, lambda: next(left), deadline=timedelta(seconds=15))
+    api.evict(launcher(), dry_run=True)
+    api.evict(launcher(), dry_run=False)
+    assert [sent.deadline for sent in transport.sent] == [timedelta(seconds=3), timedelta(seconds=15)]
 
 
 def test_a_request_that_never_left_cannot_have_been_carried_out():

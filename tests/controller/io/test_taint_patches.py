@@ -1,6 +1,7 @@
 """What a patch of a node's taints looks like on the wire, and what becomes of each answer."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -74,6 +75,12 @@ def test_nothing_is_sent_without_the_lease():
     with pytest.raises(NotLeaderError, match="taints of node node-1 not written"):
         TaintPatcher(transport, never).replace_taints(node(), [OURS])
     assert transport.sent == []
+
+
+def test_a_patch_is_given_up_before_another_leader_may_write():
+    transport = FakeTransport(b"{}")
+    TaintPatcher(transport, lambda: timedelta(seconds=3)).replace_taints(node(), [OURS])
+    assert [sent.deadline for sent in transport.sent] == [timedelta(seconds=3)]
 
 
 @pytest.mark.parametrize("name", ["jsonpatch-test-fails", "mergepatch-conflict"])
