@@ -197,6 +197,8 @@ class Descheduler:
             if dry_run or answer.verdict not in (Verdict.NO_ANSWER, Verdict.GRANTED):
                 return self._refused(entry, answer, policy)
             self._may_be_moving(entry, answer, policy)
+        self._ledger.confirm(entry.pod_uid)
+        self.workers.add(Follow(entry.vm))  # its time to show a sign begins now
         self._plan_again(entry.source)  # there may be room for another
         return None
 

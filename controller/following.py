@@ -5,7 +5,7 @@ Whoever asked for a migration, it is followed: it takes the same slots, and its 
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from controller.cluster.objects import Vmi
 from controller.cluster.view import ClusterView
@@ -55,8 +55,9 @@ class Following:
                 after = self._look_up(after, timing)
             if after.load is None and after.in_flight and (load := self._survey.load_of(vm)) is not None:
                 after = replace(after, load=load)  # opened while it was not measured
-            self._put(entry, after, policy)
-            if after.open and (wait := next_look(after, timing, now)) is not None:
+            if not self._put(entry, after, policy):
+                waits.append(timedelta(0))  # it has changed meanwhile: look again
+            elif after.open and (wait := next_look(after, timing, now)) is not None:
                 waits.append(wait)
         if vmi is not None and (found := self._take_up(vmi, policy)) is not None:
             waits.extend(filter(None, [next_look(found, timing, now)]))
@@ -70,9 +71,12 @@ class Following:
         # That the caches have not seen the mark stays so: until they do, they cannot tell that it has gone.
         return lost(after, now) if overdue(after, timing, now) else replace(after, mark_seen=entry.mark_seen)
 
-    def _put(self, before: Entry, after: Entry, policy: Policy) -> None:
-        if after is before or not self._ledger.observe(before, after):
-            return
+    def _put(self, before: Entry, after: Entry, policy: Policy) -> bool:
+        """Have the ledger show what became of an entry; False if it shows something newer."""
+        if after is before:
+            return True
+        if not self._ledger.observe(before, after):
+            return False
         self._observer.transition(before, after)
         if after.ours and after.phase in (Phase.LOST, Phase.CANCELLED):
             why, rest = f"its last eviction was {after.phase}", policy.evictions.cooldown.base
@@ -80,6 +84,7 @@ class Following:
         freed = before.holds_slot() and not after.holds_slot()
         if freed or (before.counts_cluster_wide() and not after.counts_cluster_wide()):
             self._wake()
+        return True
 
     def _take_up(self, vmi: Vmi, policy: Policy) -> Entry | None:
         """Remember ended migrations for cool-downs and breakers, and open an entry for what has none.

@@ -11,7 +11,7 @@ import msgspec
 
 from controller.cluster.objects import Pod, Vmi, decode
 from controller.evictions.answers import EvictionAnswer, Verdict, interpret
-from controller.evictions.entry import VmKey
+from controller.evictions.entry import REQUEST_WITHIN, VmKey
 from controller.lease import NotLeaderError
 from informers.errors import ApiError, Garbled, NoAnswer, NotFound, Throttled, Unreachable
 from informers.transport import Transport
@@ -19,15 +19,15 @@ from informers.transport import Transport
 REQUESTED_BY = {"requested-by": "sigs.k8s.io/descheduler"}
 """Makes KubeVirt queue the migration behind drains and upgrades, and note on the VMI where the eviction came from."""
 
-DEADLINE = timedelta(seconds=15)
-"""A little more than the 10 s which the API server gives an admission webhook."""
-
 
 class EvictionRequests:
     """Implements :class:`controller.ports.EvictionApi`. ``time_to_write``: how long a request may take by the lease."""
 
     def __init__(
-        self, transport: Transport, time_to_write: Callable[[], timedelta], deadline: timedelta = DEADLINE
+        self,
+        transport: Transport,
+        time_to_write: Callable[[], timedelta],
+        deadline: timedelta = REQUEST_WITHIN,
     ) -> None:
         self._transport = transport
         self._time_to_write = time_to_write

@@ -1,11 +1,14 @@
 """One VM on the move, as the ledger remembers it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from controller.utilization.reading import VmLoad
+
+REQUEST_WITHIN = timedelta(seconds=15)
+"""How long an eviction request may take: a little more than the 10 s that the API server gives a webhook."""
 
 
 class VmKey(NamedTuple):
@@ -67,6 +70,8 @@ class Entry:
     load: VmLoad | None = None
     ours: bool = True
     vmim_uid: str = ""
+    answered_at: datetime | None = None
+    """When the request was answered, or given up. From then on the cluster should show a sign."""
     before: frozenset[str] = frozenset()
     """UIDs of the VM's VMIMs when the entry was opened: those are not ours. No clock is compared for that."""
     mark_seen: bool = False

@@ -34,6 +34,7 @@ class Ledger:
     _SUBJECTS = 100_000
 
     def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._version = 0
         self._entries: dict[str, Entry] = {}
@@ -71,16 +72,26 @@ class Ledger:
         with self._lock:
             return self._add(entry)
 
+    def confirm(self, pod_uid: str) -> Entry | None:
+        """The request was accepted: from now on the cluster should show a sign.
+
+        Returns the entry as it is now; ``None`` if the watch has shown more meanwhile, and that stays.
+        """
+        return self._answered(pod_uid, Phase.REQUESTED)
+
     def lose_answer(self, pod_uid: str) -> Entry | None:
         """No answer came: the entry counts until the cluster shows what became of it.
 
-        Returns it as it is now; ``None`` if the watch has shown more meanwhile, and that stays.
+        Returns the entry as it is now; ``None`` if the watch has shown more meanwhile, and that stays.
         """
+        return self._answered(pod_uid, Phase.UNKNOWN)
+
+    def _answered(self, pod_uid: str, phase: Phase) -> Entry | None:
         with self._lock:
             entry = self._entries.get(pod_uid)
             if entry is None or entry.phase is not Phase.REQUESTED:
                 return None
-            entry = self._entries[pod_uid] = replace(entry, phase=Phase.UNKNOWN)
+            entry = self._entries[pod_uid] = replace(entry, phase=phase, answered_at=self._clock.now())
             self._changed()
             return entry
 

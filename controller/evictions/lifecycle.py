@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from controller.cluster.objects import Vmi, Vmim
-from controller.evictions.entry import AWAITING_SIGN, Entry, Phase
+from controller.evictions.entry import AWAITING_SIGN, REQUEST_WITHIN, Entry, Phase
 
 _PHASES = {
     "": Phase.PENDING,
@@ -78,7 +78,7 @@ def advance(entry: Entry, seen: Sighting, evidence: Evidence, timing: Timing, no
 def next_look(entry: Entry, timing: Timing, now: datetime) -> timedelta | None:
     """When time alone may change the entry; ``None`` if only an event or a snapshot can."""
     if entry.phase in AWAITING_SIGN:
-        due = entry.opened_at + timing.acknowledge
+        due = _sign_due(entry, timing)
     elif entry.in_flight and entry.phase is not Phase.STUCK:
         due = entry.opened_at + timing.migration
     else:
@@ -88,7 +88,12 @@ def next_look(entry: Entry, timing: Timing, now: datetime) -> timedelta | None:
 
 def overdue(entry: Entry, timing: Timing, now: datetime) -> bool:
     """No sign for so long that the VMI must be read from the API itself."""
-    return entry.phase in AWAITING_SIGN and now - entry.opened_at >= timing.acknowledge
+    return entry.phase in AWAITING_SIGN and now >= _sign_due(entry, timing)
+
+
+def _sign_due(entry: Entry, timing: Timing) -> datetime:
+    """Counted from the answer; while there is none, dry run and request may still be under way."""
+    return (entry.answered_at or entry.opened_at + 2 * REQUEST_WITHIN) + timing.acknowledge
 
 
 def lost(entry: Entry, now: datetime) -> Entry:

@@ -34,7 +34,7 @@ def _share(amount: float, of: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Charged load per node; a node whose load is unknown is absent."""
+    """Charged load per node; a node whose load is unknown is absent, and so is one with an arrival of unknown load."""
 
     loads: Mapping[str, NodeLoad]
     departing: frozenset[str] = frozenset()
@@ -60,8 +60,12 @@ class Picture:
 
 
 def charge(loads: Mapping[str, NodeLoad], entries: Iterable[Entry]) -> Picture:
-    """The picture that decisions see. Entries without a known load cannot be charged (their slot is held instead)."""
-    departing = set()
+    """The picture that decisions see.
+
+    Entries without a known load cannot be charged: their slot is held instead, and nothing more is sent to where they
+    go, or several nodes would fill the same idle one.
+    """
+    departing, filling = set(), set()
     moved: dict[str, list[tuple[int, VmLoad]]] = {}
     for entry in entries:
         if entry.phase is Phase.STUCK:
@@ -70,7 +74,9 @@ def charge(loads: Mapping[str, NodeLoad], entries: Iterable[Entry]) -> Picture:
         if entry.load is not None:
             moved.setdefault(entry.source, []).append((-1, entry.load))
             moved.setdefault(entry.target, []).append((1, entry.load))
-    charged = dict(loads)
+        else:
+            filling.add(entry.target)
+    charged = {node: load for node, load in loads.items() if node not in filling}
     for node, moves in moved.items():
         if (at := charged.get(node)) is not None:
             # All of them before what is left is kept from falling below zero: in any order the same.

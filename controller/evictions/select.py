@@ -226,7 +226,8 @@ class _Weigher:
         _, found = self._busiest[id(placement)]
         if found is None:
             return Reason(
-                "DestinationUnknown", f"would go to {placement.best[0].name}, whose load is unknown"
+                "DestinationUnknown",
+                f"would go to {placement.best[0].name}, whose load is unknown or about to change",
             )
         return found
 

@@ -2,6 +2,7 @@
 
 from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Phase, VmKey
+from controller.keys import Follow
 from controller.policy.model import Limits
 from tests.builders import node, vmi
 from tests.controller.controlled_cluster import ControlledCluster, pod, with_evictions, with_vms
@@ -224,6 +225,27 @@ def test_an_eviction_without_an_answer_is_looked_up_once_and_never_sent_twice() 
     assert cluster.api.looked_up == [VmKey("vms", "vm-1")]
     assert cluster.observer.phases_of("vm-1")[-1] is Phase.LOST
     assert (cluster.phases(), cluster.api.evicted) == ({}, [pod("vm-1")])
+
+
+def test_a_slow_request_is_not_given_up_while_it_is_under_way() -> None:
+    """It takes longer than ``acknowledgeTimeout``; freeing its slot meanwhile would send two."""
+    cluster = ControlledCluster(policy=with_evictions(POLICY, acknowledge_timeout=5 * SECOND))
+    cluster.add_vm("vm-1")
+    seen = []
+
+    def take_long(request: Request) -> None:
+        cluster.clock.advance(12 * SECOND)
+        entry = cluster.descheduler.ledger.entries[0]
+        cluster.descheduler.handle(Follow(entry.vm))
+        seen.append((cluster.phases(), cluster.api.looked_up))
+
+    cluster.api.on_request = take_long
+    cluster.start()
+    assert seen == [({"vm-1": Phase.REQUESTED}, [])] * 2
+    cluster.pass_time(4 * SECOND)
+    cluster.mark("vm-1")
+    cluster.pass_time(MINUTE)
+    assert (cluster.phases(), cluster.api.looked_up) == ({"vm-1": Phase.PENDING}, [])
 
 
 def test_what_only_the_api_knows_counts() -> None:

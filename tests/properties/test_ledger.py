@@ -28,7 +28,8 @@ class AnyLedger(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger(ManualClock(START))
+        self.clock = ManualClock(START)
+        self.ledger = Ledger(self.clock)
         self.entries: dict[str, Entry] = {}
         self.version = self.ledger.view().version
         self.frozen: list[tuple[LedgerView, tuple[Entry, ...], int]] = []
@@ -64,14 +65,15 @@ class AnyLedger(RuleBasedStateMachine):
             self.entries[new.pod_uid] = new
         self.changed(expected)
 
-    @rule(vm=vms, pod=pods)
-    def lose_answer(self, vm: str, pod: str) -> None:
+    @rule(vm=vms, pod=pods, accepted=st.booleans())
+    def answer(self, vm: str, pod: str, accepted: bool) -> None:
         known = self.entries.get(f"{vm}-{pod}")
-        self.ledger.lose_answer(f"{vm}-{pod}")
-        lost = known is not None and known.phase is Phase.REQUESTED
-        if known is not None and lost:
-            self.entries[known.pod_uid] = replace(known, phase=Phase.UNKNOWN)
-        self.changed(lost)
+        (self.ledger.confirm if accepted else self.ledger.lose_answer)(f"{vm}-{pod}")
+        awaited = known is not None and known.phase is Phase.REQUESTED
+        if known is not None and awaited:
+            phase = Phase.REQUESTED if accepted else Phase.UNKNOWN
+            self.entries[known.pod_uid] = replace(known, phase=phase, answered_at=self.clock.now())
+        self.changed(awaited)
 
     @rule(vm=vms, pod=pods)
     def release(self, vm: str, pod: str) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -18,8 +19,13 @@ DAY = 24 * HOUR
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger(ManualClock(START))
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture
+def ledger(clock: ManualClock) -> Ledger:
+    return Ledger(clock)
 
 
 def opened(ledger: Ledger, what: Entry) -> Entry:
@@ -96,6 +102,15 @@ def test_an_answer_that_never_came_leaves_the_slot_reserved(ledger: Ledger) -> N
     assert ledger.lose_answer("pod-vm-1") in ledger.view().entries
     (unknown,) = ledger.view().entries
     assert (unknown.phase, unknown.holds_slot()) == (Phase.UNKNOWN, True)
+
+
+def test_an_accepted_request_counts_from_its_answer(ledger: Ledger, clock: ManualClock) -> None:
+    opened(ledger, entry(answered_at=None))
+    clock.advance(timedelta(seconds=20))
+    confirmed = ledger.confirm("pod-vm-1")
+    assert confirmed in ledger.view().entries
+    assert confirmed is not None
+    assert (confirmed.phase, confirmed.answered_at) == (Phase.REQUESTED, clock.now())
 
 
 def test_what_the_watch_showed_before_the_answer_stays(ledger: Ledger) -> None:

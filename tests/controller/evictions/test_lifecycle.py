@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from controller.cluster.objects import MigrationState, Vmim
-from controller.evictions.entry import ENDED, IN_FLIGHT, Entry, Phase
+from controller.evictions.entry import ENDED, IN_FLIGHT, REQUEST_WITHIN, Entry, Phase
 from controller.evictions.lifecycle import Evidence, Sighting, advance, lost, next_look, overdue
 from tests.builders import START, vmi, vmim
 from tests.controller.decision_builders import MINUTE, NO_EVIDENCE, SECOND, entry, sighting, timing
@@ -203,6 +203,15 @@ def test_no_sign_in_time_is_overdue() -> None:
     assert not overdue(waiting, TIMING, due - SECOND)
     assert overdue(waiting, TIMING, due)
     assert not overdue(entry(phase=Phase.PENDING), TIMING, due)
+
+
+def test_a_request_that_is_still_under_way_is_not_missed_yet() -> None:
+    """A sign is due only after an answer, and dry run and request may take their time."""
+    waiting = entry(phase=Phase.REQUESTED, answered_at=None)
+    due = START + 2 * REQUEST_WITHIN + TIMING.acknowledge
+    assert not overdue(waiting, TIMING, due - SECOND)
+    assert overdue(waiting, TIMING, due)
+    assert next_look(waiting, TIMING, START) == due - START
 
 
 def test_no_sign_in_the_api_either_is_lost() -> None:

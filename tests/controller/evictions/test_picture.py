@@ -24,11 +24,12 @@ def test_charges_a_move_from_the_request_until_it_has_settled(phase: Phase) -> N
     assert loads["node-3"] == LOADS["node-3"]
 
 
-def test_charges_nothing_for_a_vm_that_is_not_measured() -> None:
-    """Its slot is held until the metrics show the move instead."""
+def test_a_vm_that_is_not_measured_makes_the_load_where_it_goes_unknown() -> None:
+    """Else each overloaded node would send one to the same idle node before any metric shows it."""
     picture = charge(LOADS, [entry(load=None)])
-    assert picture.loads == LOADS
+    assert picture.loads == {"node-1": LOADS["node-1"], "node-3": LOADS["node-3"]}
     assert picture.departing == {"node-1"}
+    assert charge(LOADS, [entry(load=None, phase=Phase.STUCK)]).loads == LOADS
 
 
 def test_adds_up_moves() -> None:

@@ -55,6 +55,6 @@ def test_reserves_what_was_chosen() -> None:
     plan = plan_node(verdict(), slots(), ground(vm("vm-1")))
     assert plan.choice is not None
     reserved = entry_for(plan.choice, "node-1", frozenset({"vmim-0"}), START)
-    assert reserved == entry("vm-1", phase=Phase.REQUESTED, load=SMALL, before={"vmim-0"})
+    assert reserved == entry("vm-1", phase=Phase.REQUESTED, load=SMALL, before={"vmim-0"}, answered_at=None)
     assert reserved.load is not None
     assert reserved.load.memory_bytes == 8 * GIB
