@@ -34,7 +34,7 @@ from controller.monitor import Monitor
 from controller.policy.model import Mode, Policy
 from controller.ports import DescheduleObserver, EvictionApi, MetricsSource
 from controller.survey import Survey
-from controller.utilization.classify import NodeClass
+from controller.utilization.classify import Classification, NodeClass
 from controller.utilization.reading import MetricsError
 from informers.clock import Clock
 from informers.workers import Again, Workers
@@ -168,16 +168,20 @@ class Descheduler:
     def _plan(self, node: str, policy: Policy) -> tuple[Plan | None, LedgerView]:
         """The plan for a node as everything stands now; ``None`` if it is not, or no longer, over-utilised."""
         view, classification = self._ledger.view(), self._monitor.classification(policy)
-        if (
-            classification is None
-            or classification.skipped
-            or classification.class_of(node) is not NodeClass.OVER
-        ):
+        if classification is None or not self._is_over(node, classification, policy):
             return None, view
         ground = self._survey.ground(node, policy, view)
         if ground is None:
             return None, view
         return plan_node(classification.nodes[node], self._survey.slots_of(node, policy, view), ground), view
+
+    def _is_over(self, node: str, classification: Classification, policy: Policy) -> bool:
+        """Whether a classification that may still be decided on has it over-utilised.
+
+        Values were young enough when it was made; while a refresh hangs, nobody makes a newer one.
+        """
+        current = self._clock.now() - classification.at <= policy.metrics.max_age
+        return current and not classification.skipped and classification.class_of(node) is NodeClass.OVER
 
     def _evict(self, plan: Plan, entry: Entry, policy: Policy) -> Again | None:
         """Dry run, then the request; the slot is reserved already and is released unless the VM moves."""
@@ -226,7 +230,7 @@ class Descheduler:
         slots = self._survey.slots_of(entry.source, policy, others)
         if why_closed(entry.source, slots, others, policy, ground.now) is not None:
             return False
-        if classification.class_of(entry.source) is not NodeClass.OVER:
+        if not self._is_over(entry.source, classification, policy):
             return False
         same = [c for c in ground.candidates if c.pod.metadata.uid == entry.pod_uid]
         return bool(same) and why_not(same[0], ground) is None and isinstance(weigh(same[0], ground), Choice)

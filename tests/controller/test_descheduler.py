@@ -9,6 +9,7 @@ from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Phase
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm
+from controller.keys import Consider
 from controller.policy.model import Limits, Mode
 from tests.controller.controlled_cluster import ControlledCluster, pod, with_evictions, with_vms
 from tests.controller.decision_builders import HOUR, MINUTE, POLICY, SECOND, entry
@@ -191,6 +192,20 @@ def test_nothing_is_sent_under_a_policy_that_was_replaced() -> None:
     cluster.start()
     assert cluster.api.requests == []
     assert cluster.phases() == {}
+
+
+def test_nothing_is_evicted_on_a_classification_that_is_too_old() -> None:
+    """The refresh hangs, so that nobody classifies anew, and another event wakes the node."""
+    cluster = with_vms("vm-1", "vm-2")
+    cluster.start()
+    cluster.mark("vm-1")
+    cluster.work()
+    cluster.clock.advance(POLICY.metrics.max_age + SECOND)
+    cluster.descheduler.handle(Consider("node-1"))
+    assert len(cluster.observer.plans) == 2, "the first, and one that found the slot taken"
+    cluster.pass_time(SECOND)
+    cluster.descheduler.handle(Consider("node-1"))
+    assert len(cluster.observer.plans) > 2, "the refresh has come back"
 
 
 # --- no VM is ever shut down by us ---
