@@ -16,7 +16,7 @@ from controller.evictions.answers import NOT_THE_VMS_FAULT, PASSING, EvictionAns
 from controller.evictions.entry import Entry, Phase
 from controller.evictions.gate import stopped, why_closed
 from controller.evictions.ledger import Ledger
-from controller.evictions.plan import Plan, entry_for, plan_node
+from controller.evictions.plan import Plan, closed_gate, entry_for, plan_node
 from controller.evictions.select import Choice, weigh, why_not
 from controller.evictions.views import Alarm, LedgerView, Refusal
 from controller.following import Following
@@ -170,10 +170,12 @@ class Descheduler:
         view, classification = self._ledger.view(), self._monitor.classification(policy)
         if classification is None or not self._is_over(node, classification, policy):
             return None, view
+        verdict, slots = classification.nodes[node], self._survey.slots_of(node, policy, view)
+        # A freed slot wakes all nodes that wait, and most find the gate closed again: they need no look at their VMs.
+        if (closed := closed_gate(verdict, slots, view, policy, self._clock.now())) is not None:
+            return closed, view
         ground = self._survey.ground(node, policy, view)
-        if ground is None:
-            return None, view
-        return plan_node(classification.nodes[node], self._survey.slots_of(node, policy, view), ground), view
+        return (plan_node(verdict, slots, ground) if ground is not None else None), view
 
     def _is_over(self, node: str, classification: Classification, policy: Policy) -> bool:
         """Whether a classification that may still be decided on has it over-utilised.
@@ -242,7 +244,10 @@ class Descheduler:
             rest = Refusal.after("no answer came", policy.metrics.refresh_interval, now)
         elif answer.verdict not in PASSING | NOT_THE_VMS_FAULT:
             why = answer.message or str(answer.verdict)
-            rest = Refusal.after(why, policy.evictions.cooldown.base, now)
+            # An older KubeVirt's webhook out of reach looks like a budget of each VM: none may be held against it long.
+            by_budget = answer.verdict is Verdict.DISRUPTION_BUDGET
+            rests = policy.effective_settle if by_budget else policy.evictions.cooldown.base
+            rest = Refusal.after(why, rests, now)
         if rest is not None:  # before the slot is free, lest somebody picks the same VM again
             self._ledger.refuse(entry.vmi_uid, rest)
         if answer.retry_after is not None:

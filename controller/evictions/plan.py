@@ -8,6 +8,8 @@ from controller.cluster.queries import Reason
 from controller.evictions.entry import Entry, Phase
 from controller.evictions.gate import Slots, why_closed
 from controller.evictions.select import Choice, Ground, PassedOver, select
+from controller.evictions.views import LedgerView
+from controller.policy.model import Policy
 from controller.utilization.classify import NodeVerdict
 
 
@@ -28,15 +30,23 @@ class Plan:
 def plan_node(verdict: NodeVerdict, slots: Slots, ground: Ground) -> Plan:
     """Gate first, then whether the node still hurts once the moves under way are charged, then selection."""
     source = ground.source
+    if (closed := closed_gate(verdict, slots, ground.ledger, ground.policy, ground.now)) is not None:
+        return closed
     plan = partial(Plan, source.name, ground.now, verdict, slots)
-    if (closed := why_closed(source.name, slots, ground.ledger, ground.policy, ground.now)) is not None:
-        return plan(rest=closed)
     if not ground.picture.hurts(source.name, source.allocatable, ground.policy.thresholds.floor):
         return plan(rest=Reason("Relieved", "with the moves under way it is below every floor"))
     selection = select(ground)
     if selection.choice is None:
         return plan(rest=Reason("NoUsefulMove", selection.note), passed_over=selection.passed_over)
     return plan(choice=selection.choice, passed_over=selection.passed_over)
+
+
+def closed_gate(
+    verdict: NodeVerdict, slots: Slots, ledger: LedgerView, policy: Policy, now: datetime
+) -> Plan | None:
+    """The plan for a node whose gate is closed, which takes no look at its VMs; ``None`` if it is open."""
+    closed = why_closed(verdict.node, slots, ledger, policy, now)
+    return Plan(verdict.node, now, verdict, slots, rest=closed) if closed is not None else None
 
 
 def entry_for(choice: Choice, source: str, known_migrations: frozenset[str], now: datetime) -> Entry:
