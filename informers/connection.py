@@ -13,17 +13,18 @@ What urllib3's connections lack, added by its own hooks (``ConnectionCls``, ``re
 """
 
 import io
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.client import HTTPException, HTTPResponse
+from http.client import BadStatusLine, HTTPException, HTTPResponse, RemoteDisconnected, UnknownProtocol
 from typing import TYPE_CHECKING, Any
 
 from urllib3 import PoolManager
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, InvalidChunkLength, InvalidHeader, LocationParseError
 
 from informers.clock import SystemClock
 from informers.errors import ApiError, NoAnswer, Unreachable
@@ -35,7 +36,13 @@ SLICE_S = 0.1
 MAX_IDLE_S = 30.0
 _BUFFER_BYTES = 1 << 16
 
+_QUOTING = (BadStatusLine, UnknownProtocol, InvalidChunkLength, InvalidHeader)
+"""Errors that repeat what came, which may be our own request with who we are."""
+
 _clock = SystemClock()
+
+# It warns of headers that it cannot parse, and shows them.
+logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
 
 class Exchange:
@@ -51,8 +58,13 @@ class Exchange:
     ) -> None:
         self.within_s = within_s
         self.silence_s = silence_s
-        self._deadline_s = None if within_s is None else _clock.monotonic() + within_s
+        self._began_s = _clock.monotonic()
+        self._deadline_s = None if within_s is None else self._began_s + within_s
         self._given_up = given_up
+
+    def elapsed_s(self) -> float:
+        """Since it was made."""
+        return _clock.monotonic() - self._began_s
 
     def slice_s(self, since_s: float) -> float:
         """How long to wait now, having waited since then. Raises NoAnswer when there is no point in it."""
@@ -170,8 +182,16 @@ def _patient_pool(kind: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
 
 
 def in_words(error: BaseException) -> str:
-    """What the system or TLS says, without urllib3's wrappings; one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    """What the system or TLS says, without urllib3's wrappings; one line, and nothing of what a server has sent."""
+    while (wrapped := _wrapped_in(error)) is not None:
+        error = wrapped
+    if isinstance(error, _QUOTING) and not isinstance(error, RemoteDisconnected):
+        return f"what came is no HTTP ({type(error).__name__})"
+    if isinstance(error, LocationParseError):
+        return "an address that cannot be read"  # a proxy's may have a password in it
     text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     return " ".join(text.split())
+
+
+def _wrapped_in(error: BaseException) -> BaseException | None:
+    return error.__cause__ or next((arg for arg in error.args if isinstance(arg, BaseException)), None)

@@ -5,7 +5,9 @@ read by ``kubernetes.config``; this module makes connection pools of what it fin
 
 * Everything is read afresh on demand (:meth:`Credentials.renew`), whatever the package believes about
   expiry: a token file of a kubeconfig it reads only once, and a client certificate from a plugin it never renews.
-* Nothing secret gets into an error: the package's own may quote a whole user entry.
+* Nothing secret gets into an error or a log: the package's own errors may quote a whole user entry, and it logs
+  what a plugin has written to stderr.
+* Whoever has a plugin that fails is nobody: the package would go on without a token, as anonymous.
 * Tokens are stripped: a newline at the end of a token file would make an invalid header.
 
 The package takes 0.15 s and 20 MB to import, so it is imported when it is needed.
@@ -13,7 +15,9 @@ The package takes 0.15 s and 20 MB to import, so it is imported when it is neede
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
 log = logging.getLogger(__name__)
+
+_OF_PLUGIN = re.compile(r"(exec: process returned -?[0-9]+).*")
 
 CONNECTIONS = 32
 """So many idle connections are kept at most."""
@@ -69,7 +75,8 @@ class Credentials:
         if not self._lock.acquire(timeout=within_s):
             raise Unreachable(f"credentials from {self._where} are not renewed within {within_s:g} s")
         try:
-            key = access.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            with _log_as_error():
+                key = access.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         except Exception as error:  # noqa: BLE001 - plugins and parsers raise anything
             raise Unreachable(f"no credentials from {self._where}: {_without_secrets(error)}") from None
         finally:
@@ -103,7 +110,8 @@ class Credentials:
 
         configuration = Configuration()
         try:
-            self._load(configuration)
+            with _log_as_error():
+                self._load(configuration)
             configuration.retries = False
             configuration.keep_alive = True
             configuration.connection_pool_maxsize = CONNECTIONS
@@ -141,7 +149,37 @@ def in_cluster() -> Credentials:
     return Credentials("the pod's service account", load)
 
 
+class _Log(logging.Filter):
+    """Takes what is logged by the root logger itself, which nobody does but the ``kubernetes`` package."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.said.append(record.getMessage())
+        return False
+
+
+@contextmanager
+def _log_as_error() -> Iterator[None]:
+    """What the package only logs, and that without care for secrets, is an error in the end."""
+    taken = _Log()
+    logging.root.addFilter(taken)
+    try:
+        yield
+    finally:
+        logging.root.removeFilter(taken)
+    if taken.said:
+        raise CredentialsError(taken.said[0])
+
+
 def _without_secrets(error: Exception) -> str:
-    """One line; without what the package quotes of a kubeconfig, which starts at a brace."""
+    """One line; without what the package quotes.
+
+    Of a kubeconfig it quotes what starts at a brace, of a plugin its stderr, behind the exit code.
+    """
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text.split('{', 1)[0][:200]}"
+    text = _OF_PLUGIN.sub(r"\1", text)
+    text = text.split("{", 1)[0][:200]
+    return text if isinstance(error, CredentialsError) else f"{type(error).__name__}: {text}"

@@ -13,13 +13,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from informers.errors import Garbled, from_status
+from informers.errors import Garbled, as_shown, from_status
 from informers.store import ObjectKey, T
 from informers.watchstate import INITIAL_EVENTS_END, Event, Failed, Page
 
 Item = TypeVar("Item")
 
-_NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError)
+_NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_LOOKED_AT = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,8 @@ class Decoder(Generic[T]):
         except _NOT_DECODED as error:
             raise Garbled(f"a line of a watch: {error}; it begins {_begin(line)}") from None
         if event.type not in ("ADDED", "MODIFIED", "DELETED"):
-            raise Garbled(
-                f"a watch event must be ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, found {event.type!r}"
-            )
+            found = _begin(event.type.encode())
+            raise Garbled(f"a watch event must be ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, found {found}")
         try:
             obj = self._objects.decode(event.object)
         except _NOT_DECODED as error:
@@ -160,4 +160,4 @@ def _bookmark(raw: msgspec.Raw) -> Event[Any]:
 
 
 def _begin(text: bytes) -> str:
-    return repr(text[:80].decode(errors="replace"))
+    return repr(as_shown(text[:_LOOKED_AT].decode(errors="replace"), 80))

@@ -17,6 +17,14 @@ import msgspec
 
 SHORT = 300
 """How many characters of a body that is no ``Status`` (an HTML page of a proxy, say) go into the message."""
+LONGEST_TEXT = 4_000
+"""How many characters of each text in a ``Status`` are kept."""
+
+
+_CREDENTIALS = re.compile(
+    r"(?i)\b(bearer|basic)\s+(?!(?:auth\w*|tokens?|credentials?|realm)\b)[^\s\"'<>&,;]+"
+)
+"""As somebody shows them who repeats a request."""
 
 
 class Cause(NamedTuple):
@@ -136,6 +144,12 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
+def as_shown(text: str, at_most: int) -> str:
+    """What a server says, as a message repeats it: on one printable line, bounded, and without credentials."""
+    printable = "".join(c if c.isprintable() else " " for c in text[: 4 * at_most])
+    return _CREDENTIALS.sub(r"\1 ***", " ".join(printable.split()))[:at_most]
+
+
 def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     """The error that an HTTP answer outside of 2xx stands for. Header names may be in any case."""
     try:
@@ -147,7 +161,7 @@ def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiEr
     asked_s = int(waits[0]) if waits and re.fullmatch("[0-9]{1,9}", waits[0]) else None
     if isinstance(decoded, dict) and decoded.get("kind") == "Status":
         return _error(status, decoded, asked_s, is_status=True)
-    text = " ".join(body[: 4 * SHORT].decode(errors="replace").split())[:SHORT]
+    text = as_shown(body[: 4 * SHORT].decode(errors="replace"), SHORT)
     return _error(status, {"message": text or "(empty body)"}, asked_s, is_status=False)
 
 
@@ -198,4 +212,4 @@ def _causes(value: object) -> tuple[Cause, ...]:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return as_shown(value, LONGEST_TEXT) if isinstance(value, str) else ""

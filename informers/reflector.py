@@ -49,7 +49,8 @@ __all__ = ["Reflector", "ReflectorStatistics", "Resource"]
 log = logging.getLogger(__name__)
 
 PAGE_SIZE = 500
-MAX_PAGE_BYTES = 1 << 30
+MAX_PAGE_BYTES = 128 << 20
+"""Unpacked, and twice that while it is put together; 260 KB for each object, of which real ones take a tenth."""
 PAGE_WITHIN = timedelta(seconds=60)
 
 WATCH_S = 120
@@ -233,6 +234,8 @@ class Reflector(Generic[T]):
         after, step = advance(state, arrived)
         if isinstance(arrived, Failed) and after.streaming == state.streaming:
             self._report(arrived.error)  # else the server is merely too old for streaming lists
+        elif isinstance(arrived, Ended) and after.failures > state.failures:
+            self._report(NoAnswer("the watch ended at once and brought nothing new"))
         try:
             self._informer.carry_out(step, arrived)
         except ExceptionGroup as group:  # of handlers; the store has changed as it should

@@ -16,7 +16,7 @@ Safe to use from any thread.
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -24,6 +24,7 @@ from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, version
 from threading import Event
 from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from urllib3 import BaseHTTPResponse, Timeout
@@ -39,10 +40,20 @@ log = logging.getLogger(__name__)
 CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 16 << 20
 MAX_ERROR_BYTES = 64 << 10
-MAX_LINE_BYTES = 64 << 20
+MAX_LINE_BYTES = 16 << 20
 """Of a watch. An object in etcd has at most 1.5 MB, one that an aggregated API serves may have more."""
 
 _PART_BYTES = 1 << 20
+
+
+class Answered(NamedTuple):
+    """A request that has come to an end: ``status`` 0 if no answer came; ``took_s``: until the answer began."""
+
+    method: str
+    path: str
+    watch: bool
+    status: int
+    took_s: float
 
 
 class Transport:
@@ -53,6 +64,15 @@ class Transport:
         self._credentials = credentials
         self._compress = compress
         self._closed = Event()
+        self._on_answer: Callable[[Answered], None] = lambda _: None
+
+    def tell(self, on_answer: Callable[[Answered], None]) -> None:
+        """Have each request reported once it is answered, refused or given up; in the thread that made it.
+
+        A watch is reported once it is open. ``on_answer`` must be quick and not raise. Call this before the first
+        request; the last call counts.
+        """
+        self._on_answer = on_answer
 
     @classmethod
     def connect(cls, kubeconfig: str | None, context: str | None = None) -> "Transport":
@@ -144,6 +164,27 @@ class Transport:
     ) -> BaseHTTPResponse:
         """The answer, if it is 2xx, with its body still to be read."""
         target = f"{path}?{urlencode(query)}" if query else path
+        status = 0
+        try:
+            response = self._send_known(exchange, method, target, headers, body)
+            status = response.status
+        except ApiError as error:
+            status = error.status
+            raise
+        finally:
+            watch = query.get("watch") == "1"
+            self._on_answer(Answered(method, path, watch, status, exchange.elapsed_s()))
+        return response
+
+    def _send_known(
+        self,
+        exchange: Exchange,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> BaseHTTPResponse:
+        """Once more, with fresh credentials, if the server does not know us."""
         access = self._credentials.current
         try:
             return self._send(access, exchange, method, target, headers, body)
@@ -175,7 +216,7 @@ class Transport:
         )
         if 200 <= response.status < 300:
             return response
-        raise _error_of(response)
+        raise _error_of(response, identity)
 
 
 class Stream(Iterator[bytes]):
@@ -246,8 +287,11 @@ def _read(response: BaseHTTPResponse, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _error_of(response: BaseHTTPResponse) -> ApiError:
-    """The status counts, even if what the server says about it does not arrive or does not end."""
+def _error_of(response: BaseHTTPResponse, identity: Mapping[str, str]) -> ApiError:
+    """The status counts, even if what the server says about it does not arrive or does not end.
+
+    Who answers may be a proxy that shows the whole request, with who we are; that is taken out.
+    """
     body = b""
     try:
         body = response.read(MAX_ERROR_BYTES)
@@ -255,7 +299,15 @@ def _error_of(response: BaseHTTPResponse) -> ApiError:
         log.debug("the body of an answer with status %d is lost", response.status)
     finally:
         _done_with(response)
-    return from_response(response.status, body, response.headers)
+    return from_response(response.status, _without(identity.values(), body), response.headers)
+
+
+def _without(secrets: Iterable[str], body: bytes) -> bytes:
+    for secret in secrets:
+        credentials = secret.split(maxsplit=1)[-1]  # behind the scheme's name
+        for form in (credentials, credentials.replace("/", "\\/")):  # JSON may be written either way
+            body = body.replace(form.encode(), b"***")
+    return body
 
 
 def _broken_off(status: int, error: Exception) -> ApiError:

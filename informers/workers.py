@@ -26,6 +26,7 @@ from datetime import timedelta
 from typing import Generic
 
 from informers.clock import Clock
+from informers.durations import DurationCounter, Durations
 from informers.workqueue import K, WorkQueue, WorkQueueStatistics
 
 log = logging.getLogger(__name__)
@@ -44,14 +45,16 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class WorkersStatistics:
-    """``threads`` are alive; ``succeeded`` and ``failed`` count handler calls; ``longest_running_s`` is the
-    age of the oldest call that has not returned (0: none), which tells a hanging handler from a busy one.
+    """``threads`` are alive; ``succeeded`` and ``failed`` count handler calls, ``worked`` says how long they
+    took; ``longest_running_s`` is the age of the oldest call that has not returned (0: none), which tells a
+    hanging handler from a busy one.
     """
 
     queue: WorkQueueStatistics
     threads: int
     succeeded: int
     failed: int
+    worked: Durations
     longest_running_s: float
 
 
@@ -76,11 +79,12 @@ class Workers(Generic[K]):
         self._stopping = False
         self._started_s: dict[K, float] = {}
         self._succeeded = self._failed = 0
+        self._worked = DurationCounter()
 
     def add(self, key: K) -> None:
         """Have the key handled as soon as possible. Never blocks on a handler; from any thread."""
         with self._changed:
-            self._queue.add(key)
+            self._queue.add(key, self._clock.monotonic())
             self._changed.notify()
 
     def add_after(self, key: K, delay: timedelta) -> None:
@@ -149,6 +153,7 @@ class Workers(Generic[K]):
                 threads=self._alive,
                 succeeded=self._succeeded,
                 failed=self._failed,
+                worked=self._worked.snapshot(),
                 longest_running_s=0.0 if oldest_s is None else self._clock.monotonic() - oldest_s,
             )
 
@@ -217,5 +222,5 @@ class Workers(Generic[K]):
 
     def _give_back(self, key: K) -> None:
         self._queue.done(key)
-        del self._started_s[key]
+        self._worked.add(self._clock.monotonic() - self._started_s.pop(key))
         self._changed.notify()

@@ -2,7 +2,7 @@
 
 Guarantees, which a controller builds on:
 
-* Fair: keys are handed out in the order in which they became ready.
+* Fair: keys are handed out in the order in which they became ready, urgent ones before all others.
 * Stingy: a key is never handed out again before ``done``; added several times before it is handed out, it
   is handed out once.
 * Nothing is lost: after ``add(key)`` the key is handed out at least once more; if it is being worked on at
@@ -21,9 +21,11 @@ Times are seconds on one monotonic clock, the caller's.
 
 import heapq
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from informers.durations import DurationCounter, Durations
 
 K = TypeVar("K", bound=Hashable)
 
@@ -32,7 +34,8 @@ K = TypeVar("K", bound=Hashable)
 class WorkQueueStatistics:
     """How many keys are ``ready``, ``working``, ``again`` (added while worked on), ``delayed``, ``failing``
     (rate-limited and not forgotten since). Totals since the start: ``added`` (made ready or marked for
-    another run), ``handed_out``, ``rate_limited``.
+    another run), ``handed_out``, ``rate_limited``; ``waited``: how long keys were ready, or asked for again
+    while worked on, until they were handed out.
     """
 
     ready: int
@@ -43,35 +46,46 @@ class WorkQueueStatistics:
     added: int
     handed_out: int
     rate_limited: int
+    waited: Durations
 
 
 class WorkQueue(Generic[K]):
-    """See the module's guarantees. ``None`` is not a key.
+    """See the module's guarantees. ``None`` is not a key. ``urgent`` always says the same of a key.
 
-    Invariants: ``_ready`` and ``_working`` share no key; ``_again`` is a subset of ``_working``. A heap
-    entry counts only if ``_due`` holds the same time and sequence number for its key.
+    Invariants: ``_urgent`` holds the urgent keys that are ready, ``_ready`` the others; they share no key with
+    ``_working``. ``_again`` is a subset of ``_working``. A heap entry counts only if ``_due`` holds the same time and
+    sequence number for its key.
     """
 
-    def __init__(self, *, base_delay_s: float = 1.0, max_delay_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        *,
+        urgent: Callable[[K], bool] = lambda _: False,
+        base_delay_s: float = 1.0,
+        max_delay_s: float = 60.0,
+    ) -> None:
         if not 0 < base_delay_s <= max_delay_s < math.inf:
             raise ValueError(f"need 0 < base_delay_s <= max_delay_s, found {base_delay_s} and {max_delay_s}")
+        self._is_urgent = urgent
         self._base_delay_s = base_delay_s
         self._max_delay_s = max_delay_s
-        # Dicts stand for ordered sets: the order of a set would depend on hashes.
-        self._ready: dict[K, None] = {}
+        # Dicts stand for ordered sets: the order of a set would depend on hashes. Values: waiting since.
+        self._urgent: dict[K, float] = {}
+        self._ready: dict[K, float] = {}
         self._working: dict[K, None] = {}
-        self._again: dict[K, None] = {}
+        self._again: dict[K, float] = {}
         self._due: dict[K, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._failures: dict[K, int] = {}
         self._sequence = 0
         self._added = self._handed_out = self._rate_limited = 0
+        self._waited = DurationCounter()
 
-    def add(self, key: K) -> None:
+    def add(self, key: K, now_s: float) -> None:
         """Have the key worked on, as soon as possible."""
-        waiting = self._again if key in self._working else self._ready
+        waiting = self._again if key in self._working else self._lane_of(key)
         if key not in waiting:
-            waiting[key] = None
+            waiting[key] = now_s
             self._added += 1
 
     def add_after(self, key: K, delay_s: float, now_s: float) -> None:
@@ -83,7 +97,7 @@ class WorkQueue(Generic[K]):
         if not math.isfinite(due_s):
             raise ValueError(f"delay and time must be finite, found {delay_s} and {now_s}")
         if delay_s <= 0:
-            self.add(key)
+            self.add(key, now_s)
         elif key not in self._due or due_s < self._due[key][0]:
             self._due[key] = due_s, self._sequence
             heapq.heappush(self._heap, (due_s, self._sequence, key))
@@ -110,9 +124,11 @@ class WorkQueue(Generic[K]):
         while (due_s := self._next_delayed()) is not None and due_s <= now_s:
             _, _, key = heapq.heappop(self._heap)
             del self._due[key]
-            self.add(key)
-        for key in self._ready:
-            del self._ready[key]
+            self.add(key, due_s)
+        lane = self._urgent or self._ready
+        for key, since_s in lane.items():
+            del lane[key]
+            self._waited.add(now_s - since_s)
             self._working[key] = None
             self._handed_out += 1
             return key
@@ -124,19 +140,18 @@ class WorkQueue(Generic[K]):
             raise ValueError(f"{key!r} is not being worked on")
         del self._working[key]
         if key in self._again:
-            del self._again[key]
-            self._ready[key] = None
+            self._lane_of(key)[key] = self._again.pop(key)
 
     def next_due(self) -> float | None:
         """When there will be something to hand out, if nothing is added: ``-inf`` for now, None for never.
 
         The time of a delayed key that is being worked on counts, too; it may lie in the past.
         """
-        return -math.inf if self._ready else self._next_delayed()
+        return -math.inf if self._urgent or self._ready else self._next_delayed()
 
     def statistics(self) -> WorkQueueStatistics:
         return WorkQueueStatistics(
-            ready=len(self._ready),
+            ready=len(self._urgent) + len(self._ready),
             working=len(self._working),
             again=len(self._again),
             delayed=len(self._due),
@@ -144,7 +159,11 @@ class WorkQueue(Generic[K]):
             added=self._added,
             handed_out=self._handed_out,
             rate_limited=self._rate_limited,
+            waited=self._waited.snapshot(),
         )
+
+    def _lane_of(self, key: K) -> dict[K, float]:
+        return self._urgent if self._is_urgent(key) else self._ready
 
     def _next_delayed(self) -> float | None:
         while self._heap:

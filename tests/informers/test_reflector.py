@@ -49,6 +49,23 @@ def test_a_streaming_list_turns_into_the_watch(served: Served, connect: Connect)
     }
 
 
+def test_watches_that_end_at_once_are_reported(served: Served, connect: Connect) -> None:
+    """Nobody else would see that the copy is kept by lists alone."""
+
+    def end_at_once(call: Call) -> None:
+        call.begin_stream()
+        call.end_stream()
+
+    served.instead.extend([None, *[end_at_once] * 3])
+    with serving(served) as server, following(connect(server)) as follower:
+        follower.catches_up_with(served)
+        served.change(lambda source: source.drop())
+        eventually(lambda: follower.reflector.statistics().errors.get("NoAnswer", 0) >= 2)
+        served.put(item("d"))
+        follower.catches_up_with(served)
+    assert {str(error) for error in follower.reported} == {"the watch ended at once and brought nothing new"}
+
+
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_an_old_server_is_asked_for_pages(status: int, connect: Connect) -> None:
     served = Served(page_size=2)

@@ -20,10 +20,11 @@ from informers.errors import (
     NoAnswer,
     ServerError,
     Throttled,
+    Unauthorized,
     Unreachable,
     from_response,
 )
-from informers.transport import Transport
+from informers.transport import Answered, Transport
 from tests.informers.api_server import (
     DEADLINE_S,
     Call,
@@ -240,6 +241,43 @@ def test_a_broken_connection_is_no_answer_and_is_not_tried_again(
         with pytest.raises(NoAnswer):
             ask(connect(server))
         assert len(server.calls) == 1
+
+
+def test_each_request_is_told_of_once_with_what_became_of_it(connect: Connect) -> None:
+    told: list[Answered] = []
+
+    def answer(call: Call) -> None:
+        if call.target.startswith("/hangs"):
+            call.drop()
+        else:
+            call.answer_json(503 if call.target == "/busy" else 200, {})
+
+    with serving(answer) as server:
+        client = connect(server)
+        client.tell(told.append)
+        ask(client, "/fine")
+        for path in ("/busy", "/hangs"):
+            with pytest.raises(ApiError):
+                ask(client, path)
+        with client.stream("/watched", query={"watch": "1"}, read_timeout=LONG):
+            assert [(a.path, a.watch, a.status) for a in told][-1] == ("/watched", True, 200)
+    assert [(a.path, a.watch, a.status) for a in told][:-1] == [
+        ("/fine", False, 200),
+        ("/busy", False, 503),
+        ("/hangs", False, 0),
+    ]
+    assert all(a.method == "GET" and a.took_s >= 0.0 for a in told)
+
+
+def test_a_request_sent_again_with_fresh_credentials_is_told_of_once(connect: Connect) -> None:
+    """That the old token was refused is no error of the request."""
+    told: list[Answered] = []
+    with serving(lambda call: call.answer_json(401, {})) as server:
+        client = connect(server)
+        client.tell(told.append)
+        with pytest.raises(Unauthorized):
+            ask(client)
+    assert [a.status for a in told] == [401]
 
 
 def test_a_refused_connection_means_that_nothing_was_sent(connect: Connect) -> None:

@@ -20,12 +20,16 @@ keys = st.sampled_from("abcd")
 delays_s = st.integers(1, 20).map(float)
 
 
+def is_urgent(key: str) -> bool:
+    return key == "d"
+
+
 class QueueAgainstModel(RuleBasedStateMachine):
     """The queue beside the plainest possible model of it: lists, searched from the front."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = WorkQueue[str](base_delay_s=2.0, max_delay_s=10.0)
+        self.queue = WorkQueue[str](urgent=is_urgent, base_delay_s=2.0, max_delay_s=10.0)
         self.now_s = 0.0
         self.ready: list[str] = []
         self.working: list[str] = []
@@ -47,7 +51,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(key=keys)
     def add(self, key: str) -> None:
-        self.queue.add(key)
+        self.queue.add(key, self.now_s)
         self.model_add(key)
 
     @rule(key=keys, delay_s=delays_s)
@@ -83,7 +87,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.delayed = [entry for entry in self.delayed if entry not in due]
         for _, key in due:
             self.model_add(key)
-        expected = self.ready.pop(0) if self.ready else None
+        expected = next(filter(is_urgent, self.ready), next(iter(self.ready), None))
+        if expected is not None:
+            self.ready.remove(expected)
         assert self.queue.pop_ready(self.now_s) == expected
         if expected is not None:
             assert expected not in self.working
@@ -153,7 +159,7 @@ def test_delays_keep_their_order(entries: list[tuple[str, float]]) -> None:
 def test_keys_come_in_the_order_of_adding_each_once(added: list[str]) -> None:
     queue = WorkQueue[str]()
     for key in added:
-        queue.add(key)
+        queue.add(key, 0.0)
     came: list[str] = []
     while (popped := queue.pop_ready(0.0)) is not None:
         came.append(popped)
@@ -163,10 +169,10 @@ def test_keys_come_in_the_order_of_adding_each_once(added: list[str]) -> None:
 @given(keys, st.integers(1, 5))
 def test_a_key_added_while_being_worked_on_runs_once_again_after_it(key: str, times: int) -> None:
     queue = WorkQueue[str]()
-    queue.add(key)
+    queue.add(key, 0.0)
     assert queue.pop_ready(0.0) == key
     for _ in range(times):
-        queue.add(key)
+        queue.add(key, 0.0)
         assert queue.pop_ready(0.0) is None
     queue.done(key)
     assert queue.pop_ready(0.0) == key
@@ -320,6 +326,6 @@ def test_delays_must_be_finite(delay_s: float) -> None:
 
 def test_done_for_a_key_not_handed_out_is_an_error() -> None:
     queue = WorkQueue[str]()
-    queue.add("a")
+    queue.add("a", 0.0)
     with pytest.raises(ValueError, match="'a' is not being worked on"):
         queue.done("a")

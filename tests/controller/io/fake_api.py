@@ -84,6 +84,9 @@ class LeaseServer:
         assert self.lease is not None
         return self.lease["metadata"].get("annotations") or {}
 
+    def tell(self, on_answer: Callable[..., None]) -> None:
+        """Nobody is told of its requests."""
+
     def put(self, spec: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> None:
         """As somebody else would: whatever stands there."""
         metadata = {"name": "l", "namespace": "rebalancing", "annotations": dict(annotations or {})}
