@@ -153,7 +153,9 @@ class Migrations:
         off_one_node = int(limits.get("parallelOutboundMigrationsPerNode", 2))
         held_up = False
         in_slots = [m for m in self._unfinished.values() if m.target_pod]
-        waiting = [m for m in self._unfinished.values() if m.stage == "waiting" and m.accepted]
+        waiting = [
+            m for m in self._unfinished.values() if m.stage == "waiting" and m.accepted and not m.deleted
+        ]
         for migration in sorted(waiting, key=lambda m: -m.priority):
             if migration.not_before_s > self._plane.agenda.now_s:
                 continue

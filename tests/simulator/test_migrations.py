@@ -245,6 +245,21 @@ def test_deleting_the_vmim_cancels_it_in_any_phase_and_a_marked_vmi_gets_another
     assert built.phases() == ["Succeeded"]
 
 
+@pytest.mark.parametrize("after_s", [0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+def test_a_vmim_that_was_deleted_before_it_began_never_begins(after_s: float) -> None:
+    """Whichever of the two comes first, the end of its wait or the look at its deletion."""
+    built = cluster(vm(), options=replace(SURE, reaction_s=(0.2, 3.0), stuck_probability=1.0))
+    built.evict()
+    built.run(after_s)
+    while not built.vmims():
+        built.run(0.1)
+    built.control.evacuate_cancel("vms", "vm")
+    built.control.delete_migration("vms", built.vmims()[0]["metadata"]["name"])
+    built.run(60)
+    assert built.vmims() == []
+    assert [m.outcome for m in built.control.migrations] == ["Cancelled"]
+
+
 def test_a_cancelled_copy_says_so_on_the_vmi() -> None:
     built = cluster(vm())
     name = built.control.create_migration("vms", "vm")
