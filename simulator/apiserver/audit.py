@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,16 @@ class Entry(msgspec.Struct, frozen=True):
     path: str
     dryRun: bool  # noqa: N815
     status: int
+    message: str
+    """What the API server says when it does not do what was asked."""
     userAgent: str  # noqa: N815
+
+
+class Answer(NamedTuple):
+    """``refusal``: the body of an answer that is no success."""
+
+    status: int
+    refusal: bytes
 
 
 class AuditLog:
@@ -34,7 +43,9 @@ class AuditLog:
         """Raises ``OSError``."""
         self._file: IO[bytes] | None = None if path is None else path.open("ab", buffering=0)
 
-    def add(self, user: User, call: Call, *, dry_run: bool, status: int, now: datetime, agent: str) -> None:
+    def add(
+        self, user: User, call: Call, answer: Answer, *, dry_run: bool, now: datetime, agent: str
+    ) -> None:
         if self._file is None:
             return
         entry = Entry(
@@ -48,7 +59,8 @@ class AuditLog:
             name=call.name,
             path=call.path,
             dryRun=dry_run,
-            status=status,
+            status=answer.status,
+            message=_message(answer.refusal),
             userAgent=agent,
         )
         self._file.write(msgspec.json.encode(entry) + b"\n")
@@ -57,3 +69,15 @@ class AuditLog:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    message: str = ""
+
+
+def _message(refusal: bytes) -> str:
+    """Of a Status; what is none is a text."""
+    try:
+        return msgspec.json.decode(refusal, type=_Status).message
+    except msgspec.DecodeError:
+        return refusal.decode(errors="replace").strip()

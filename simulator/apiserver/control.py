@@ -126,7 +126,7 @@ class Control:
     def _admit(self, http: web.Request) -> None:
         """Raises `Refusal`."""
         user = self._server.accounts.authenticate(http.headers.get("Authorization", ""))
-        if user.name != ADMIN or not ipaddress.ip_address(http.remote or "0.0.0.0").is_loopback:  # noqa: S104
+        if user.name != ADMIN or not ipaddress.ip_address(http.remote or "0.0.0.0").is_loopback:  # noqa: S104  compared
             raise Refusal(403, "only the admin may do this, from this machine")
 
     async def _truth(self, _: web.Request) -> web.Response:

@@ -29,16 +29,19 @@ class _Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     """User names, e.g. ``system:serviceaccount:*``."""
     continued: bool | None = None
     """Only lists with (or only without) a continue token."""
+    dry_run: bool | None = None
+    """Only dry runs (or only what is meant)."""
     count: Annotated[int, Meta(ge=1)] | None = None
     seconds: Above0 | None = None
 
-    def hits(self, call: Call, user: str, *, continued: bool) -> bool:
+    def hits(self, call: Call, user: str, *, continued: bool, dry_run: bool) -> bool:
         return (
             (not self.verbs or call.verb in self.verbs)
             and _any_match(self.resources, call.full_resource)
             and _any_match(self.names, call.name)
             and _any_match(self.users, user)
             and self.continued in (None, continued)
+            and self.dry_run in (None, dry_run)
         )
 
 
@@ -115,14 +118,14 @@ class Faults:
         self._tidy_up()
         return {number: active.fault for number, active in self._active.items()}
 
-    def hit(self, call: Call, user: str, *, continued: bool) -> list[Fault]:
+    def hit(self, call: Call, user: str, *, continued: bool, dry_run: bool) -> list[Fault]:
         """What befalls this request; counts it."""
-        return [active.fault for active in self._hit(call, user, continued=continued)] if self._active else []
+        return [active.fault for active in self._hit(call, user, continued=continued, dry_run=dry_run)]
 
-    def _hit(self, call: Call, user: str, *, continued: bool) -> Iterator[_Active]:
+    def _hit(self, call: Call, user: str, *, continued: bool, dry_run: bool) -> Iterator[_Active]:
         self._tidy_up()
         for number, active in list(self._active.items()):
-            if not active.fault.hits(call, user, continued=continued):
+            if not active.fault.hits(call, user, continued=continued, dry_run=dry_run):
                 continue
             yield active
             if active.left is not None:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from simulator.apiserver.accounts import ANONYMOUS, Accounts, User
 from simulator.apiserver.api import JSON, TEXT, Api, Reply, Request, asks_dry_run
-from simulator.apiserver.audit import AuditLog
+from simulator.apiserver.audit import Answer, AuditLog
 from simulator.apiserver.certificates import Certificates
 from simulator.apiserver.faults import BadWatch, Cut, Error, Fault, Faults, Garbage, Latency
 from simulator.apiserver.live import LiveCluster
@@ -127,31 +127,40 @@ class Server:
             user = self.accounts.authenticate(http.headers.get("Authorization", ""))
             request = await _read(http)
         except Refusal as refusal:
-            self._note(user, call, http, dry_run=False, status=refusal.status)
-            return _respond(_refused(refusal))
-        faults = self.faults.hit(call, user.name, continued="continue" in http.query)
-        work = self._answer(http, call, request, user, faults)
+            refused = _refused(refusal)
+            self._note(user, call, http, dry_run=False, status=refused.status, said=refused.body)
+            return _respond(refused)
+        dry_run = asks_dry_run(call, request)
+        faults = self.faults.hit(call, user.name, continued="continue" in http.query, dry_run=dry_run)
+        work = self._answer(http, call, request, user, faults, dry_run=dry_run)
         if any(isinstance(fault, Latency) for fault in faults):
             # What was sent will be carried out, even if the client does not wait for it.
             return await asyncio.shield(asyncio.ensure_future(work))
         return await work
 
     async def _answer(
-        self, http: web.Request, call: Call, request: Request, user: User, faults: list[Fault]
+        self,
+        http: web.Request,
+        call: Call,
+        request: Request,
+        user: User,
+        faults: list[Fault],
+        *,
+        dry_run: bool,
     ) -> web.StreamResponse:
-        dry_run = asks_dry_run(call, request)
         for fault in faults:
             if isinstance(fault, Latency) and not fault.after:
                 await asyncio.sleep(fault.delay_s)
             elif isinstance(fault, Error):
-                self._note(user, call, http, dry_run=dry_run, status=fault.status)
-                return _respond(_failed(fault))
+                failed = _failed(fault)
+                self._note(user, call, http, dry_run=dry_run, status=failed.status, said=failed.body)
+                return _respond(failed)
             elif isinstance(fault, Cut) and not fault.carried_out:
                 return _broken(http)
         reply = self._carry_out(call, request, user)
         self.turn()
-        status = 200 if isinstance(reply, Watch) else reply.status
-        self._note(user, call, http, dry_run=dry_run, status=status)
+        status, said = (200, b"") if isinstance(reply, Watch) else (reply.status, reply.body)
+        self._note(user, call, http, dry_run=dry_run, status=status, said=said)
         if isinstance(reply, Watch):
             return await self._send(http, reply, [f for f in faults if isinstance(f, BadWatch)])
         for fault in faults:
@@ -232,9 +241,12 @@ class Server:
                 next_s = next(bookmarks)
                 self.api.watches.bookmark(watch)
 
-    def _note(self, user: User, call: Call, http: web.Request, *, dry_run: bool, status: int) -> None:
+    def _note(
+        self, user: User, call: Call, http: web.Request, *, dry_run: bool, status: int, said: bytes
+    ) -> None:
         agent = http.headers.get("User-Agent", "")
-        self._audit.add(user, call, dry_run=dry_run, status=status, now=self.live.now(), agent=agent)
+        answer = Answer(status, said if status >= 400 else b"")
+        self._audit.add(user, call, answer, dry_run=dry_run, now=self.live.now(), agent=agent)
 
 
 async def _read(http: web.Request) -> Request:

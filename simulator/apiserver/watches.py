@@ -80,7 +80,11 @@ class Watch:
         self.wake()
 
     def end(self, *, broken: bool = False) -> None:
+        """If it breaks, what a network has swallowed meanwhile is lost."""
         self.ended, self.broken = True, broken
+        if broken and self.stalled:
+            self._waiting.clear()
+            self.stalled = False
         self.wake()
 
 

@@ -217,6 +217,9 @@ def test_the_audit_log_says_who_did_what(guarded: Served, account: Connected, ma
         ("patch", "", "nodes", "", "", "node-00", False, 403),
         ("watch", "", "configmaps", "", "vm-rebalancer", "policy", False, 200),
     ]
+    said = [entry["message"] for entry in entries if entry["user"] == USER]
+    assert [bool(message) for message in said] == [False, True, True, False, True, False]
+    assert "Eviction triggered evacuation" in said[1]
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,18 @@ def test_a_page_of_a_list_can_be_cut_in_the_middle(admin: Connected) -> None:
     assert admin.ask("GET", NODES, limit=1).status == 200, "only pages that continue are hit"
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_dry_runs_of_evictions_can_fare_otherwise_than_real_ones(admin: Connected, dry_run: bool) -> None:
+    (pod,) = admin.get(PODS, labelSelector="vm.kubevirt.io/name=web-000")["items"]
+    name = pod["metadata"]["name"]
+    admin.control("faults", kind="error", status=503, resources=["pods/eviction"], dry_run=dry_run)
+    answers = {
+        way: admin.ask("POST", f"{PODS}/{name}/eviction", eviction(name, dry_run=way)).status
+        for way in (True, False)
+    }
+    assert answers == {dry_run: 503, not dry_run: 429}
+
+
 def test_an_answer_can_be_garbage(admin: Connected) -> None:
     admin.control("faults", kind="garbage", resources=["nodes"], count=1)
     with pytest.raises(json.JSONDecodeError):
@@ -149,6 +161,16 @@ def test_a_stalled_watch_is_silent_until_it_is_resumed(admin: Connected) -> None
         change(admin, 1)
         admin.control("watches", do="resume")
         assert next(events)["type"] == "MODIFIED"
+
+
+def test_a_stalled_watch_that_breaks_has_lost_what_it_did_not_say(admin: Connected) -> None:
+    with admin.watch(NODES, resourceVersion="0") as events:
+        assert len(list(islice(events, 3))) == 3
+        admin.control("watches", do="stall")
+        change(admin, 1)
+        admin.control("watches", do="break")
+        with pytest.raises(BROKEN):
+            next(events)
 
 
 def test_a_garbled_watch_sends_a_line_that_is_no_json(admin: Connected) -> None:
