@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.run import Finished, Run, policy_for, run, run_baseline
+from simulator.engine.traces import traces_of
 from simulator.record import RunRecord
 from simulator.report.html import write_report
 from simulator.report.scores import by_label, scores, to_json
@@ -57,6 +58,11 @@ BASELINE = "baseline"
 @click.option("--report", type=click.Path(dir_okay=False), help="Where the HTML report goes.")
 @click.option("--no-report", is_flag=True)
 @click.option("--events", type=click.Path(dir_okay=False), help="Write the event log there, as JSON lines.")
+@click.option(
+    "--traces",
+    type=click.Path(dir_okay=False),
+    help="Write the first run's traces there, as OTLP JSON, which Jaeger opens.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def simulate(**given: Any) -> None:
     """Run the rebalancer on a simulated cluster, in virtual time.
@@ -93,11 +99,14 @@ class _Asked:
     report: str | None
     no_report: bool
     events: str | None
+    traces: str | None
     output: str
 
 
 def _simulate(asked: _Asked) -> None:
     scenario = load_scenario(asked.scenario, asked.overrides, cluster=asked.cluster)
+    if asked.policy and scenario.policy != load_scenario(asked.scenario, cluster=asked.cluster).policy:
+        raise click.UsageError("--set changes the scenario's policy, which --policy takes the place of")
     if asked.minutes is not None:
         scenario = msgspec.structs.replace(scenario, minutes=asked.minutes)
     runs = [
@@ -105,9 +114,12 @@ def _simulate(asked: _Asked) -> None:
         for program in _programs(scenario, asked)
         for seed in range(asked.seed, asked.seed + asked.seeds)
     ]
+    if asked.traces:
+        runs[0] = replace(runs[0], traced=True)  # another run has the same pods, and so the same traces
     target = None if asked.no_report else Path(asked.report or f"vm-rebalancer-{scenario.name}.html")
     events = Path(asked.events) if asked.events else None
-    for path in filter(None, (target, events)):
+    traces = Path(asked.traces) if asked.traces else None
+    for path in filter(None, (target, events, traces)):
         _check_writable(path)
     finished = _run_all(runs, asked.jobs)
     records = [f.record for f in finished]
@@ -115,6 +127,9 @@ def _simulate(asked: _Asked) -> None:
     if events is not None:
         events.write_bytes(b"".join(f.events for f in finished))
         click.echo(f"event log: {events}", err=True)
+    if traces is not None:
+        traces.write_bytes(traces_of(runs[0], finished[0]))
+        click.echo(f"traces: {traces}", err=True)
     if target is not None:
         write_report(target, records)
         click.echo(f"report: {target}", err=True)

@@ -50,6 +50,20 @@ class MigrationRecord:
     """(time_s, phase entered), in order. Empty if nobody looked."""
 
 
+@dataclass(slots=True)
+class FollowedRecord:
+    """What the rebalancer noted of an eviction of its own, beside what the cluster shows of the migration."""
+
+    vm: str
+    requested_s: float
+    vmim_uid: str = ""
+    """Of the last attempt."""
+    arrived_s: float | None = None
+    """When it saw the VM at its new node."""
+    settled_s: float | None = None
+    """When the metrics showed the move."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShutdownRecord:
     """A VM that went down because its launcher was evicted. A VM stopped by its owner is none."""
@@ -169,6 +183,8 @@ class RunRecord:
     vm_count: int = 0
     samples: Samples
     migrations: list[MigrationRecord]
+    followed: list[FollowedRecord] = field(default_factory=list)
+    """Empty for a program that follows nothing."""
     shutdowns: list[ShutdownRecord] = field(default_factory=list)
     decisions: list[DecisionRecord] = field(default_factory=list)
     why_not: dict[str, WhyNot] = field(default_factory=dict)

@@ -32,8 +32,10 @@ from informers.connection import Exchange, in_words, make_patient, waiting
 from informers.errors import ApiError
 
 CONNECT_S = 5.0
-MAX_ANSWER_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 32 << 20
 """Unpacked. A sample of a VM takes about 300 bytes."""
+MAX_SERIES = 250_000
+"""The shortest ones grow to forty times their size when they are decoded."""
 MAX_ERROR_BYTES = 8 << 10
 LONGEST_URL_QUERY = 2000
 """Characters. A longer query is sent as a form by POST, for which an account may need another permission than GET."""
@@ -316,6 +318,10 @@ def _answer_in(body: bytes, said: "_Said") -> Answer:
         if content.data.result_type != "vector":
             kind = said.short(content.data.result_type)
             raise _QueryError(f"it gives a {kind}, where an instant vector is needed")
+        if (
+            bytes(content.data.result).count(b"{") > 2 * MAX_SERIES
+        ):  # each has two at least, its own and its labels'
+            raise _QueryError(f"it gives more than {MAX_SERIES} series")
         series = msgspec.json.decode(content.data.result, type=list[_Series])
     except _UNREADABLE:
         raise _QueryError(f"the answer is not Prometheus': {said.text_of(body)}") from None

@@ -203,8 +203,9 @@ class _Reader:
         yield from found.items()
 
     def _times(self, expression: str) -> dict[str, datetime]:
+        """By the server's clock, but never later than now: else it would show what has not been measured yet."""
         return {
-            node: datetime.fromtimestamp(seconds, UTC)
+            node: min(datetime.fromtimestamp(seconds, UTC), self._now)
             for node, seconds in self._by_node(_timestamp(expression), _timestamp(expression))
             if 0 < seconds < 1e11
         }

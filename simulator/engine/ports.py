@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import msgspec
 
@@ -12,10 +13,11 @@ from controller.evictions.entry import VmKey
 from controller.policy.model import Metrics
 from controller.utilization.reading import Answer, MetricsError, Sample
 from simulator.agenda import EPOCH, Agenda
-from simulator.kubevirt.control_plane import ControlPlane
-from simulator.kubevirt.objectstore import VMI, NotFound, ObjectStore
+from simulator.kubevirt.control_plane import EvictionAnswer as SimulatedAnswer
+from simulator.kubevirt.objectstore import VMI, Json, NotFound
 from simulator.metrics.recorded import NODE_SERIES, VM_SERIES, RecordedMetrics
 from simulator.metrics.trouble import MetricsOutage, MetricTroubles
+from simulator.record import AskedBy
 
 EPOCH_S = EPOCH.timestamp()
 _TIMESTAMP = re.compile(r"timestamp\((.*)\)")
@@ -28,17 +30,29 @@ class BrokenInvariant(BaseException):  # says what broke
     """
 
 
+_MOST_LOOKS = 200_000
+
+
 class AgendaClock:
-    """The controller's clock: the world's time."""
+    """The controller's clock: the world's time.
+
+    Workers look at it for each key. If they do so for ever while no time passes, handlers wake each other without
+    end: that raises ``BrokenInvariant``.
+    """
 
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
+        self._looks, self._looked_s = 0, 0.0
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self._agenda.now_s)
 
     def monotonic(self) -> float:
-        return self._agenda.now_s
+        now_s = self._agenda.now_s
+        self._looks, self._looked_s = (self._looks + 1 if now_s == self._looked_s else 0), now_s
+        if self._looks > _MOST_LOOKS:
+            raise BrokenInvariant(f"at {now_s:.1f} s: handlers go on and on while no time passes")
+        return now_s
 
 
 class SimulatedMetrics:
@@ -74,10 +88,31 @@ class SimulatedMetrics:
         return Answer(samples, tuple(warnings))
 
 
+class ApiServer(Protocol):
+    """What the ports ask of the simulated cluster, which may lie at the end of an unreliable line."""
+
+    def evict(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        dry_run: bool,
+        uid: str = "",
+        requested_by: str = "",
+        asked_by: AskedBy = "other",
+    ) -> SimulatedAnswer: ...
+
+    def replace_taints(self, node: str, expected_resource_version: str, taints: list[Json]) -> bool: ...
+
+
+class Objects(Protocol):
+    def get(self, kind: str, namespace: str, name: str) -> Json | None: ...
+
+
 class SimulatedEvictions:
     """The eviction subresource. ``check`` hears of every real request before it is sent."""
 
-    def __init__(self, control_plane: ControlPlane, store: ObjectStore, check: Callable[[Pod], None]) -> None:
+    def __init__(self, control_plane: ApiServer, store: Objects, check: Callable[[Pod], None]) -> None:
         self._control_plane = control_plane
         self._store = store
         self._check = check
@@ -104,7 +139,7 @@ class SimulatedEvictions:
 class SimulatedPatcher:
     """Node patches, guarded by the resourceVersion that was read."""
 
-    def __init__(self, control_plane: ControlPlane, check: Callable[[Node], None]) -> None:
+    def __init__(self, control_plane: ApiServer, check: Callable[[Node], None]) -> None:
         self._control_plane = control_plane
         self._check = check
 

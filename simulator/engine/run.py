@@ -4,29 +4,24 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import yaml
-
-from controller.cluster.caches import ClusterCaches
-from controller.descheduler import Descheduler
-from controller.policy.model import API_VERSION, KIND, Mode, Policy
-from controller.policy.parse import parse_policy
+from controller.policy.model import Policy
 from controller.policy.render import policy_yaml
-from controller.softtainter import SoftTainter
-from informers.workers import Workers
+from controller.telemetry.spans import Span
 from simulator.baseline import IN_ALL, PER_NODE, PREFIX, SERIES, Baseline
 from simulator.build import Simulation, build
+from simulator.engine.befall import befall, policy_for
 from simulator.engine.events import EventLog
 from simulator.engine.invariants import Invariants
 from simulator.engine.observer import RunObserver
-from simulator.engine.ports import AgendaClock, SimulatedEvictions, SimulatedMetrics, SimulatedPatcher
+from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Programs
 from simulator.engine.sampler import NO_OPINION, Opinion, Sampler
-from simulator.engine.watches import streams
 from simulator.metrics.recorded import Sample
 from simulator.record import CooldownInfo, LimitsInfo, NodeInfo, RunRecord
 from simulator.scenario.schema import Scenario
 from simulator.seeds import plain_random
+
+__all__ = ["Finished", "Run", "policy_for", "rebalance", "run", "run_baseline"]
 
 Progress = Callable[[float], None]
 """Called now and then with the simulated seconds that have passed."""
@@ -45,6 +40,8 @@ class Run:
     label: str = "rebalancer"
     soft_tainter: bool = True
     baseline_interval_s: float = 180.0
+    traced: bool = False
+    """Whether the spans of the rebalancer's traces are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +50,7 @@ class Finished:
     events: bytes
     errors: tuple[str, ...] = ()
     """What handlers raised; their keys came again."""
-
-
-def policy_for(scenario: Scenario, text: str | None = None, source: str = "scenario policy") -> Policy:
-    """The policy of a run: the given text, or the default with the scenario's differences.
-
-    Automatic unless it says otherwise: on a simulated cluster that is what people want to see. Raises ``PolicyErrors``.
-    """
-    if text is None:
-        document = {"apiVersion": API_VERSION, "kind": KIND, **scenario.policy}
-        text = yaml.safe_dump(document, sort_keys=False)
-    return parse_policy(text, source=source, default_mode=Mode.AUTOMATIC)
+    spans: tuple[Span, ...] = ()
 
 
 @contextmanager
@@ -133,84 +120,44 @@ def run_baseline(asked: Run, progress: Progress = lambda _: None) -> Finished:
 
 
 class _Rebalancing:
-    """The controller's programs wired to a simulation, and the loop that lets both work in turn."""
+    """The controller's programs on a simulation, with all that befalls them planned."""
 
     def __init__(self, asked: Run, simulation: Simulation) -> None:
         self._asked = asked
         self._simulation = simulation
-        agenda, policy = simulation.agenda, asked.policy
-        clock = AgendaClock(agenda)
+        agenda, scenario = simulation.agenda, asked.scenario
         self._log = EventLog(agenda)
-        self._observer = RunObserver(agenda, self._log)
-        self._invariants = Invariants(policy, simulation.control_plane, agenda, asked.command)
-        self._caches = ClusterCaches()
-        metrics = SimulatedMetrics(simulation.metrics, simulation.troubles, agenda)
-        self._descheduler = Descheduler(
-            self._caches,
-            metrics,
-            SimulatedEvictions(simulation.control_plane, simulation.store, self._invariants.before_eviction),
-            self._observer,
-            lambda: policy,
-            clock,
+        self._spans: list[Span] = []
+        tell = self._spans.append if asked.traced else None
+        self._invariants = Invariants(asked.policy, simulation.control_plane, agenda, asked.command)
+        self._observer = RunObserver(agenda, self._log, self._invariants)
+        self._programs = Programs(
+            simulation, asked.policy, self._invariants, self._observer, scenario.api, asked.seed, tell
         )
-        self._workers: list[Workers[Any]] = [self._descheduler.workers]
-        self._tainter: SoftTainter | None = None
-        if asked.soft_tainter:
-            patcher = SimulatedPatcher(simulation.control_plane, self._invariants.before_patch)
-            self._tainter = SoftTainter(
-                self._caches.nodes, metrics, patcher, self._observer, lambda: policy, clock
-            )
-            self._workers.append(self._tainter.workers)
+        befall(self._programs, scenario, agenda)
         self._sampler = Sampler(
-            agenda, simulation.world, simulation.store, lambda: self._observer.opinion, asked.scenario.minutes
+            agenda, simulation.world, simulation.store, lambda: self._observer.opinion, scenario.minutes
         )
 
     def go(self, progress: Progress) -> Finished:
-        self._begin()
+        self._simulation.store.subscribe(self._log.changed)
+        self._programs.start(DESCHEDULER)
+        if self._asked.soft_tainter:
+            self._programs.start(SOFT_TAINTER)
         agenda, end_s = self._simulation.agenda, self._asked.scenario.minutes * 60.0
-        reported_s = 0.0
-        while True:
-            self._work()
-            due_s = min((d for d in (agenda.next_due(), *self._dues()) if d is not None), default=end_s)
-            if due_s >= end_s:
-                break
-            agenda.run_until(due_s)
-            self._invariants.after_step()
-            if agenda.now_s >= reported_s + PROGRESS_EVERY_S:
-                reported_s = agenda.now_s
-                progress(reported_s)
-        agenda.run_until(end_s)
-        self._invariants.after_step()
+        while agenda.now_s < end_s:
+            self._programs.run_until(min(agenda.now_s + PROGRESS_EVERY_S, end_s))
+            progress(agenda.now_s)
+        self._programs.judge_taints()
         self._invariants.unchanged()
-        self._invariants.entries(self._descheduler.ledger)
-        progress(end_s)
         limits = self._asked.policy.evictions.limits
         record = _record(
             self._asked, self._simulation, self._sampler, LimitsInfo(node=limits.node, total=limits.total)
         )
         record.decisions = self._observer.decisions
+        record.followed = self._observer.followed()
         record.why_not = self._observer.why_not()
-        return Finished(record, self._log.text(), tuple(self._observer.errors))
-
-    def _begin(self) -> None:
-        """Lists, then watches, then the programs: as after their start on a cluster that has been running."""
-        agenda, store = self._simulation.agenda, self._simulation.store
-        store.subscribe(self._log.changed)
-        rng = plain_random(self._asked.seed, "watches")
-        for stream in streams(self._caches.informers(), agenda, rng):
-            stream.list(store)
-            store.subscribe(stream.receive)
-        self._invariants.watch(informer.lister for informer in self._caches.informers().values())
-        self._descheduler.start()
-        if self._tainter is not None:
-            self._tainter.start()
-
-    def _work(self) -> None:
-        while sum(workers.work_ready() for workers in self._workers):
-            pass
-
-    def _dues(self) -> list[float | None]:
-        return [workers.next_due() for workers in self._workers]
+        return Finished(record, self._log.text(), tuple(self._observer.errors), tuple(self._spans))
 
 
 def _record(asked: Run, simulation: Simulation, sampler: Sampler, limits: LimitsInfo) -> RunRecord:

@@ -14,6 +14,8 @@ Document = dict[str, Any]
 NOT_INHERITED = ("name", "description", "expectation", "expect")
 """What a scenario says about itself; one that extends another says it anew."""
 
+POLICY_SECTIONS = frozenset({"mode", "nodeSelector", "metrics", "thresholds", "evictions", "softTaints"})
+"""What an override may begin with for short: no scenario has fields of these names."""
 _STEP = re.compile(r"""\.?([^.\[\]="]+)|\[(\d+)\]|\["([^"]+)"\]""")
 
 
@@ -65,11 +67,14 @@ def extended(base: Mapping[str, Any], document: Mapping[str, Any]) -> Document:
 def override(document: Mapping[str, Any], assignment: str) -> Document:
     """The document with ``path=value`` set, e.g. ``load.hotspots[0].factor=3``; the value is YAML.
 
-    Mappings on the way come into being; list positions must exist. A key with dots is written ``["a.b/c"]``.
+    Mappings on the way come into being; list positions must exist. A key with dots is written ``["a.b/c"]``. A path
+    that begins with a section of the policy means that one: ``softTaints.scheme`` is ``policy.softTaints.scheme``.
     Raises ``ScenarioErrors``.
     """
     path, equals, text = assignment.partition("=")
     steps = _steps(path.strip())
+    if steps and steps[0] in POLICY_SECTIONS:
+        steps.insert(0, "policy")
     if not equals or not steps:
         raise ScenarioErrors(
             "--set", [Problem(assignment, "no assignment", "path=value, path like load.hotspots[0].factor")]

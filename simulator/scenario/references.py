@@ -66,6 +66,7 @@ def check_references(scenario: Scenario, names: Names | None) -> Iterator[Proble
     only what needs no names is checked.
     """
     yield from check_expect(scenario.expect)
+    yield from _check_range("api.answer_seconds", scenario.api.answer_seconds)
     yield from _check_whole(scenario)
     yield from _check_load(scenario)
     if names is not None:

@@ -317,6 +317,29 @@ class NotReady(When, frozen=True, kw_only=True, tag_field="kind", tag="not-ready
     nodes: SomeNodes
 
 
+class StalledWatches(When, frozen=True, kw_only=True, tag_field="kind", tag="stalled-watches"):
+    """Watches bring nothing, as over a half-open connection; then all that was missed, or a list."""
+
+    resources: tuple[Literal["nodes", "launchers", "placed", "vmis", "vmims", "kubevirts"], ...] = ()
+    """None given: all."""
+    listed_anew: bool = False
+
+
+class Restart(When, frozen=True, kw_only=True, tag_field="kind", tag="restart"):
+    """At each beginning, one of the rebalancer's programs is killed, and started anew."""
+
+    program: Literal["descheduler", "soft-tainter"] = "descheduler"
+    away_seconds: AtLeast0 = 20
+
+
+class ChangePolicy(Strict, frozen=True, kw_only=True, tag_field="kind", tag="policy"):
+    """Another policy takes effect."""
+
+    at_minute: AtLeast0
+    policy: dict[str, Any] = {}
+    """Parts that differ from the default."""
+
+
 Happening = (
     Churn
     | StartVms
@@ -331,7 +354,21 @@ Happening = (
     | LoseNodes
     | RemoveNodes
     | NotReady
+    | StalledWatches
+    | Restart
+    | ChangePolicy
 )
+
+
+class Api(Strict, frozen=True, kw_only=True):
+    """The way between the rebalancer and the API server."""
+
+    answer_seconds: Range = 0
+    """From an eviction request to its answer; what is asked for is done half-way."""
+    lost_request_probability: Fraction = 0
+    """Share of evictions, reads and patches that never arrive."""
+    lost_answer_probability: Fraction = 0
+    """Share of evictions and patches that are carried out, but the answer is lost."""
 
 
 class Scenario(Strict, frozen=True, kw_only=True):
@@ -361,6 +398,7 @@ class Scenario(Strict, frozen=True, kw_only=True):
     troubles: tuple[Trouble, ...] = ()
     """Trouble with the metrics."""
     kubevirt: KubeVirtOptions = KubeVirtOptions()
+    api: Api = Api()
     policy: dict[str, Any] = {}
     """Parts of a policy that differ from the default."""
     expect: dict[str, str | float] = {}

@@ -157,7 +157,25 @@ def happening(kind: str, *parts: Drawn, **fixed: st.SearchStrategy[Any]) -> Draw
     return merged(st.just({"kind": kind}), st.fixed_dictionaries(dict(fixed)), *parts)
 
 
+STALLED = merged(
+    st.fixed_dictionaries({"start_minute": ranged(0.5, 12), "for_minutes": ranged(0.1, 6)}),
+    optional("resources", st.sampled_from([["vmis"], ["vmims"], ["nodes"], ["launchers", "vmis"]])),
+    optional("listed_anew", st.just(True)),
+)
+RESTART = merged(
+    st.fixed_dictionaries({"start_minute": ranged(0.5, 6), "every_minutes": ranged(0.5, 7)}),
+    optional("program", st.just("soft-tainter")),
+    optional("away_seconds", st.sampled_from([0, 1, 90])),
+)
+API = merged(
+    optional("answer_seconds", st.sampled_from([0.5, [0, 3], [0, 20], 40])),
+    optional("lost_request_probability", ranged(0, 0.5)),
+    optional("lost_answer_probability", ranged(0, 0.5)),
+)
 HAPPENING = st.one_of(
+    happening("stalled-watches", STALLED),
+    happening("restart", RESTART),
+    happening("policy", INSTANTS, policy=st.deferred(lambda: POLICY)),
     happening("migrate", AGAIN, vms=st.sampled_from([{"count": 1}, {"groups": ["hot"], "count": 2}])),
     happening("abort", AGAIN, way=st.sampled_from(["delete-migration", "evacuate-cancel"])),
     happening("backup", SPANS, vms=st.sampled_from([{"count": 3}, {"groups": ["hot"]}])),
@@ -249,6 +267,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
         "immovable": draw(IMMOVABLE),
         "load": draw(LOAD),
         "kubevirt": draw(KUBEVIRT),
+        "api": draw(API),
         "happenings": draw(happenings),
         "troubles": draw(st.lists(TROUBLE, max_size=3)),
         "policy": draw(POLICY),

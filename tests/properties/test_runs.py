@@ -9,16 +9,20 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, event, given, note, settings
+from hypothesis import Phase, event, given, note, settings
 from hypothesis import strategies as st
 
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.run import Run, policy_for, run, run_baseline
 from simulator.report.scores import Scores, scores
 from simulator.scenario.loading import ScenarioErrors, load_scenario, parse_scenario
-from simulator.scenario.schema import Scenario
+from simulator.scenario.schema import ChangePolicy, Scenario
 from tests.properties.drawn_scenarios import scenarios
+from tests.properties.effort import PATIENCE_S, effort
 
+pytestmark = pytest.mark.timeout(PATIENCE_S)
+
+LOST = ("Unreachable: ", "NoAnswer: ")
 IMPOSSIBLE = ("fit on none of the nodes", "may not share a node")
 REGRESSIONS = sorted((Path(__file__).parents[1] / "regressions").glob("*.yaml"))
 
@@ -33,8 +37,9 @@ def go(scenario: Scenario, seed: int, *, soft_tainter: bool = True) -> Scores:
     except BrokenInvariant as error:  # no Exception, so Hypothesis would not shrink it
         raise AssertionError(str(error)) from error
     result = scores(done.record)
-    assert result.repeated_migrations == 0
-    assert not done.errors
+    if not any(isinstance(happening, ChangePolicy) for happening in scenario.happenings):
+        assert result.repeated_migrations == 0  # it is counted with the cool-down of the policy at the start
+    assert not [error for error in done.errors if not any(lost in error for lost in LOST)]
     assert not [s for s in done.record.shutdowns if s.cause == "rebalancer"]
     return result
 
@@ -53,15 +58,8 @@ def check(document: dict[str, Any], seed: int, *, soft_tainter: bool) -> None:
         event("something moved" if result.migrations else "nothing moved")
 
 
-RANDOM = settings(
-    deadline=None,
-    phases=[p for p in Phase if p is not Phase.explain],
-    suppress_health_check=list(HealthCheck),
-)
-
-
 @given(document=scenarios(), seed=st.integers(1, 1000), soft_tainter=st.booleans())
-@settings(RANDOM, max_examples=250)
+@effort(250)
 def test_invariants_hold_in_random_clusters(document: dict[str, Any], seed: int, soft_tainter: bool) -> None:
     check(document, seed, soft_tainter=soft_tainter)
 
@@ -71,14 +69,7 @@ def test_a_broken_invariant_is_printed_as_a_scenario_that_repeats_it(monkeypatch
     monkeypatch.setattr("controller.descheduler.why_closed", lambda *_: None)
 
     @given(document=scenarios())
-    @settings(
-        RANDOM,
-        max_examples=100,
-        phases=[Phase.generate],
-        database=None,
-        derandomize=True,
-        print_blob=False,
-    )
+    @settings(effort(100), phases=[Phase.generate], database=None, derandomize=True, print_blob=False)
     def broken(document: dict[str, Any]) -> None:
         check(document, 7, soft_tainter=True)
 
@@ -90,7 +81,7 @@ def test_a_broken_invariant_is_printed_as_a_scenario_that_repeats_it(monkeypatch
 
 
 @given(document=scenarios(), seed=st.integers(1, 1000))
-@settings(RANDOM, max_examples=50)
+@effort(50)
 def test_the_classic_loop_gets_through_random_clusters(document: dict[str, Any], seed: int) -> None:
     try:
         scenario = parse_scenario(yaml.safe_dump(document, sort_keys=False))

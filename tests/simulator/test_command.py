@@ -123,3 +123,21 @@ def test_bad_input_ends_with_a_clear_line_for_each_problem(what: str, tmp_path: 
     problems = result.stderr.strip().splitlines()
     assert problems[0].startswith("Error: ") or ": mode: found" in problems[0], result.stderr
     assert len(problems) == 1 or all("; allowed: " in problem for problem in problems), result.stderr
+
+
+def test_the_difference_that_soft_taints_make_can_be_tried() -> None:
+    def tried(*options: str) -> str:
+        return simulate("hotspot", "--minutes", "40", "--no-report", "-o", "json", *options).stdout
+
+    tiered, graded = tried(), tried("--set", "softTaints.scheme=Graded")
+    assert len({tiered, graded, tried("--no-soft-tainter")}) == 3
+    assert graded == tried("--set", "policy.softTaints.scheme=Graded")
+
+
+def test_a_change_to_the_policy_beside_another_policy_is_refused(tmp_path: Path) -> None:
+    """It would be without effect, and nobody would know."""
+    policy = tmp_path / "mine.yaml"
+    policy.write_text(POLICY)
+    result = simulate("hotspot", "--policy", str(policy), "--set", "softTaints.scheme=Graded", "--no-report")
+    assert result.exit_code == 2
+    assert "which --policy takes the place of" in result.stderr

@@ -8,7 +8,10 @@ import msgspec
 import pytest
 import yaml
 
+from controller.policy.parse import default_policy
+from controller.policy.render import effective_document
 from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.documents import POLICY_SECTIONS
 from simulator.scenario.expect import SCORES, parse_bound
 from simulator.scenario.loading import (
     SCENARIOS,
@@ -159,8 +162,8 @@ class TestErrors:
             (
                 {"happenings": [{"kind": "drian", "nodes": ["node-00"], "at_minute": 1}]},
                 "happenings[0].kind: no kind 'drian'; allowed: churn, start-vms, stop-vms, migrate, abort, "
-                "backup, webhook-down, join-nodes, cordon, drain, lose-nodes, remove-nodes, not-ready "
-                "(did you mean drain?)",
+                "backup, webhook-down, join-nodes, cordon, drain, lose-nodes, remove-nodes, not-ready, "
+                "stalled-watches, restart, policy (did you mean drain?)",
             ),
             ({"happenings": [{"at_minute": 1}]}, "happenings[0].kind: missing; allowed: churn, "),
             (
@@ -274,6 +277,13 @@ class TestOverrides:
         )
         assert changed.kubevirt.failure_probability == 0.5
         assert changed.policy == {"evictions": {"order": "LowestPriority"}}
+
+    def test_sections_of_the_policy_need_not_be_called_that(self) -> None:
+        short = parse_scenario(text(), overrides=["softTaints.scheme=Graded", "mode=Predictive"])
+        assert short.policy == {"softTaints": {"scheme": "Graded"}, "mode": "Predictive"}
+        head = {"apiVersion", "kind"}
+        assert effective_document(default_policy()).keys() - head == POLICY_SECTIONS
+        assert not POLICY_SECTIONS & set(schema.Scenario.__struct_fields__)
 
     def test_a_value_is_yaml(self) -> None:
         changed = parse_scenario(

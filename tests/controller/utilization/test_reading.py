@@ -93,6 +93,13 @@ def test_a_recorded_value_without_a_sample_time_is_dropped() -> None:
     assert found.dropped == (Dropped(QUERY, "node-1", "sample time unknown"),)
 
 
+def test_a_sample_is_not_younger_than_the_moment_though_the_servers_clock_is_fast() -> None:
+    """Else a migration would have settled as soon as it ended, on samples from before it, and no sample grow old."""
+    now = START + 10 * SECOND
+    found = read(recorded({"node-1": 0.5}, at_s=AT_S + 600), now=now)
+    assert found.values[QUERY]["node-1"].at == now
+
+
 @pytest.mark.parametrize("at_s", [0.0, -1.0, 1e12, math.nan])
 def test_a_sample_time_that_is_none_does_not_count(at_s: float) -> None:
     assert values(read(recorded({"node-1": 0.4}, at_s=at_s))) == {}
