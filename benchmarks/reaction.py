@@ -235,8 +235,8 @@ class Stopwatch:
 
     def answered(self, entry: Entry, answer: EvictionAnswer, *, dry_run: bool) -> None: ...
 
-    def alarmed(self, alarm: Alarm) -> None:
-        self.errors.append(alarm.reason)
+    def alarmed(self, alarm: Alarm, entry: Entry) -> None:
+        self.errors.append(f"{entry.vm}: {alarm.reason}")
 
 
 def watch(kubeconfig: str) -> tuple[Stopwatch, float]:

@@ -12,6 +12,7 @@ import click
 
 from controller.commands import descheduler, soft_tainter
 from controller.plan_command import plan
+from controller.plugins import PluginError, loaded, one_line
 from controller.policy.document import MAX_CHARACTERS
 from controller.policy.parse import parse_policy
 from controller.policy.problems import PolicyErrors
@@ -43,7 +44,7 @@ class CommandGroup(click.Group):
         except BrokenPipeError:
             raise  # click ends quietly when nobody reads any more
         except OSError as error:
-            raise click.ClickException(_one_line(error)) from error
+            raise click.ClickException(one_line(error)) from error
 
 
 class _RefusedError(click.ClickException):
@@ -71,7 +72,7 @@ def check_policy(file: str) -> None:
         with click.open_file(file, encoding="utf-8-sig") as stream:
             text = stream.read(MAX_CHARACTERS + 1)
     except OSError as error:
-        raise click.BadParameter(_one_line(error), param_hint="'FILE'") from error
+        raise click.BadParameter(one_line(error), param_hint="'FILE'") from error
     except UnicodeDecodeError as error:
         raise click.BadParameter(f"{file}: not UTF-8 text", param_hint="'FILE'") from error
     policy = parse_policy(text, source="<stdin>" if file == "-" else file)
@@ -90,9 +91,9 @@ def _plugins() -> Iterable[EntryPoint]:
 def _load(plugin: EntryPoint) -> click.Command:
     """The command, or one of the same name that says why it cannot be had."""
     try:
-        command = plugin.load()
-    except Exception as error:  # noqa: BLE001 - somebody else's module may fail in any way while it is imported
-        return _broken(plugin, _one_line(error))
+        command = loaded(plugin)
+    except PluginError as error:
+        return _broken(plugin, str(error))
     if not isinstance(command, click.Command):
         return _broken(plugin, f"{plugin.value} is no click command")
     return command
@@ -109,9 +110,3 @@ def _broken(plugin: EntryPoint, why: str) -> click.Command:
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(f"{type(error).__name__}: {error}".split())

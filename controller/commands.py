@@ -82,7 +82,13 @@ def program_options(command: Command) -> Command:
         option(
             "--listen", type=Address(), default="0.0.0.0:8080", show_default=True, help="Probes and metrics."
         ),
-        option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Threads."),
+        option(
+            "--workers",
+            type=click.IntRange(2, 64),
+            default=4,
+            show_default=True,
+            help="Threads, and so requests at once. One may be waiting for Prometheus.",
+        ),
         option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
         option(
             "--log-level",
@@ -150,8 +156,8 @@ def _run(
         raise SystemExit(code)
 
 
-class _JsonLines(logging.Formatter):
-    """One JSON object a line."""
+class JsonLines(logging.Formatter):
+    """One JSON object a line. What a record carries as ``fields`` stands beside the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -160,9 +166,18 @@ class _JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= {name: value for name, value in getattr(record, "fields", {}).items() if name not in line}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)  # escapes all but ASCII: file names may hold what is no UTF-8
+
+
+class TextLines(logging.Formatter):
+    """A message stays on its line, whatever it repeats of others: it passes for no other, and steers no terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        line = super().formatMessage(record)
+        return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def _log_to_stderr(log_format: str, level: str) -> None:
@@ -170,9 +185,9 @@ def _log_to_stderr(log_format: str, level: str) -> None:
 
     handler = logging.StreamHandler(sys.stderr)
     if log_format == "json":
-        handler.setFormatter(_JsonLines())
+        handler.setFormatter(JsonLines())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        handler.setFormatter(TextLines("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     if handler.formatter is not None:
         handler.formatter.converter = time.gmtime
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -26,6 +26,7 @@ from controller.keys import (
     Key,
     Reclassify,
     Refresh,
+    is_urgent,
     keys_of_node,
     keys_of_vmi,
     keys_of_vmim,
@@ -79,7 +80,7 @@ class Descheduler:
         self._following = Following(
             self._view, self._survey, self._ledger, evictions, observer, clock, self._wake_nodes
         )
-        self.workers: Workers[Key] = Workers(WorkQueue(), self.handle, clock, observer.failed)
+        self.workers: Workers[Key] = Workers(WorkQueue(urgent=is_urgent), self.handle, clock, observer.failed)
         caches.nodes.add_handler(keys_of_node, self.workers.add)
         caches.vmis.add_handler(keys_of_vmi, self.workers.add)
         caches.vmims.add_handler(keys_of_vmim, self.workers.add)
@@ -187,7 +188,7 @@ class Descheduler:
 
     def _evict(self, plan: Plan, entry: Entry, policy: Policy) -> Again | None:
         """Dry run, then the request; the slot is reserved already and is released unless the VM moves."""
-        assert plan.choice is not None  # noqa: S101
+        assert plan.choice is not None  # noqa: S101 - the caller has looked
         pod = plan.choice.candidate.pod
         accepted = {Verdict.TRIGGERED}
         if policy.evictions.allow_shutdown:
@@ -243,7 +244,7 @@ class Descheduler:
         if answer.verdict is Verdict.NO_ANSWER:
             rest = Refusal.after("no answer came", policy.metrics.refresh_interval, now)
         elif answer.verdict not in PASSING | NOT_THE_VMS_FAULT:
-            why = answer.message or str(answer.verdict)
+            why = f"the API refused: {answer.message or answer.verdict}"
             # An older KubeVirt's webhook out of reach looks like a budget of each VM: none may be held against it long.
             by_budget = answer.verdict is Verdict.DISRUPTION_BUDGET
             rests = policy.effective_settle if by_budget else policy.evictions.cooldown.base
@@ -273,4 +274,4 @@ class Descheduler:
         reason = f"the eviction of {entry.vm} was granted, so the VM goes down instead of migrating"
         alarm = Alarm(reason, policy.digest)
         self._ledger.raise_alarm(alarm)
-        self._observer.alarmed(alarm)
+        self._observer.alarmed(alarm, entry)

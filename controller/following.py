@@ -11,7 +11,7 @@ from controller.cluster.objects import Vmi
 from controller.cluster.view import ClusterView
 from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.ledger import Ledger
-from controller.evictions.lifecycle import Timing, advance, lost, next_look, overdue
+from controller.evictions.lifecycle import Timing, advance, lost, next_look, overdue, under_way
 from controller.evictions.rebuild import finished_migrations, found_in_flight, found_settling
 from controller.evictions.views import Finished, Refusal
 from controller.policy.model import Policy
@@ -19,6 +19,8 @@ from controller.ports import DescheduleObserver, EvictionApi
 from controller.survey import Survey
 from informers.clock import Clock
 from informers.workers import Again
+
+LOOK_AGAIN = timedelta(milliseconds=100)
 
 
 class Following:
@@ -56,7 +58,7 @@ class Following:
             if after.load is None and after.in_flight and (load := self._survey.load_of(vm)) is not None:
                 after = replace(after, load=load)  # opened while it was not measured
             if not self._put(entry, after, policy):
-                waits.append(timedelta(0))  # it has changed meanwhile: look again
+                waits.append(LOOK_AGAIN)  # it has changed meanwhile
             elif after.open and (wait := next_look(after, timing, now)) is not None:
                 waits.append(wait)
         if vmi is not None and (found := self._take_up(vmi, policy)) is not None:
@@ -68,6 +70,9 @@ class Following:
         vmi = self._api.read_vmi(entry.vm)
         now = self._clock.now()
         after = advance(entry, self._survey.sighting(entry, vmi), self._survey.evidence(entry), timing, now)
+        if after.phase is Phase.SETTLING:
+            # A fresh VMI beside VMIMs of the caches, which are behind: they will show when it is over.
+            after = under_way(entry, now)
         # That the caches have not seen the mark stays so: until they do, they cannot tell that it has gone.
         return lost(after, now) if overdue(after, timing, now) else replace(after, mark_seen=entry.mark_seen)
 
@@ -102,7 +107,14 @@ class Following:
         if found is None and not covered and any(f.succeeded for f in news):
             found = found_settling(known, timing, now)
             found = replace(found, ended_at=now) if found is not None else None
-        if found is None or not self._ledger.adopt(found):
+        elif found is not None:
+            found = replace(found, opened_at=now)  # it has just been seen to begin; API times may be off
+        if found is None:
+            return None
+        # What we asked for has an entry, unless it was given up for lost; another descheduler's leaves the same traces.
+        given_up = self._ledger.view().refusal(vmi.uid, now) is not None
+        found = replace(found, ours=found.ours and given_up)
+        if not self._ledger.adopt(found):
             return None
         self._observer.transition(None, found)
         return found
@@ -114,6 +126,8 @@ class Following:
         """
         entries, finished = read_off(self._survey, timing_of(policy), self._clock.now())
         self._ledger.replace_all(entries, finished)
+        for entry in entries:
+            self._observer.transition(None, entry)
         return [entry.vm for entry in entries]
 
 

@@ -1,4 +1,4 @@
-"""``/healthz``, ``/readyz`` and ``/metrics`` on one port.
+"""``/healthz``, ``/readyz``, ``/metrics`` and what pages a program adds, on one port.
 
 The two probes run their checks and answer with all of them, 200 if none has a reason and 503 otherwise::
 
@@ -19,6 +19,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from threading import Lock, Thread
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -45,7 +46,10 @@ Page = Callable[[str], tuple[HTTPStatus, str, bytes]]
 
 
 class HealthServer:
-    """``live`` and ``ready``: the checks of ``/healthz`` and ``/readyz`` by name, in the order shown."""
+    """``live`` and ``ready``: the checks of ``/healthz`` and ``/readyz`` by name, in the order shown.
+
+    ``pages``: more of them, by path. Whoever reaches the port can read them.
+    """
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class HealthServer:
         ready: Mapping[str, Check],
         registry: CollectorRegistry,
         clock: Clock,
+        pages: Mapping[str, Page] = MappingProxyType({}),
     ) -> None:
         """``host``: an address to listen on, "" for all of IPv4, "::" for all there are; ``port`` 0: any free one."""
         self._address = host, port
@@ -64,6 +69,7 @@ class HealthServer:
             "/healthz": lambda _: _probe(live),
             "/readyz": lambda _: _probe(ready),
             "/metrics": lambda accept: _metrics(registry, accept),
+            **pages,
         }
         self._server: _Server | None = None
         self._thread: Thread | None = None

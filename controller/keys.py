@@ -9,12 +9,12 @@ from informers.store import Change
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Ask for fresh metrics; comes again after each ``refreshInterval``."""
+    """Ask for fresh metrics, and classify; comes again after each ``refreshInterval``, and with another policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reclassify:
-    """Classify anew: fresh metrics, another policy, a node that came, went or changed."""
+    """Classify anew: a node came, went or changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Follow:
 
 
 Key = Refresh | Reclassify | Consider | Follow
+
+
+def is_urgent(key: Key) -> bool:
+    """Facts before decisions: however many nodes are to be considered, what became of the moves is seen at once."""
+    return not isinstance(key, Consider)
 
 
 def keys_of_node(change: Change[Node]) -> list[Key]:

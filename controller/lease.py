@@ -24,14 +24,14 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from threading import Event, Lock
-from typing import Any, NamedTuple
 
 import msgspec
 
+from controller.lease_object import LeaseObject, Record, Seen, from_micro_time, micro_time
 from informers.clock import Clock
-from informers.errors import ApiError, Garbled, NotFound
+from informers.errors import ApiError
 from informers.transport import Transport
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ JITTER = 0.2
 WRITES_END = 0.9
 _RELEASE_WITHIN_S = 2.0
 _LOOK_EVERY_S = 0.1
-_SHORTEST_DEADLINE_S = 0.001
 _MICROSECOND = timedelta(microseconds=1)
 _UNREADABLE = (msgspec.DecodeError, RecursionError)
 
@@ -87,98 +86,6 @@ class LeaseTiming:
 DEFAULT_TIMING = LeaseTiming()
 
 
-class _Record(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of ``Lease.spec`` that elections use."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class _Seen(NamedTuple):
-    """What the API server shows (``None``: no Lease), and since when, on our monotonic clock, that is the same."""
-
-    record: _Record | None
-    since_s: float
-
-
-class _LeaseObject:
-    """The Lease as last read or written, kept whole: what others put into it is written back as it was."""
-
-    def __init__(
-        self, transport: Transport, namespace: str, name: str, clock: Clock, request_s: float
-    ) -> None:
-        self._transport = transport
-        self._namespace = namespace
-        self._name = name
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._clock = clock
-        self._request_s = request_s
-        self._content: dict[str, Any] | None = None
-        self.seen = _Seen(None, 0.0)
-
-    def __str__(self) -> str:
-        return f"lease {self._namespace}/{self._name}"
-
-    def annotation(self, name: str) -> str | None:
-        metadata = self._content["metadata"] if self._content else {}
-        text = (metadata.get("annotations") or {}).get(name)
-        return text if isinstance(text, str) else None
-
-    def read(self, until_s: float) -> _Seen:
-        """Raises ApiError. A 404 that is not the API server's own, such as a proxy's, does not mean "none"."""
-        try:
-            body = self._request("GET", f"{self._path}/{self._name}", None, until_s)
-        except NotFound as error:
-            if error.reason != "NotFound":
-                raise
-            body = None
-        return self._note(body)
-
-    def write(self, record: _Record, annotations: Mapping[str, str | None], until_s: float) -> _Seen:
-        """Create the Lease, or replace it if it is still as it was read (else Conflict). ``None`` removes."""
-        content = self._content or {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"namespace": self._namespace, "name": self._name},
-        }
-        merged = {**(content["metadata"].get("annotations") or {}), **annotations}
-        kept = {name: text for name, text in merged.items() if text is not None}
-        body = {
-            **content,
-            "metadata": {**content["metadata"], "annotations": kept},
-            "spec": {**(content.get("spec") or {}), **msgspec.to_builtins(record)},
-        }
-        method, path = ("PUT", f"{self._path}/{self._name}") if self._content else ("POST", self._path)
-        return self._note(self._request(method, path, msgspec.json.encode(body), until_s))
-
-    def _request(self, method: str, path: str, body: bytes | None, until_s: float) -> bytes:
-        left_s = min(self._request_s, until_s - self._clock.monotonic())
-        deadline = timedelta(seconds=max(left_s, _SHORTEST_DEADLINE_S))
-        return self._transport.request(method, path, body=body, deadline=deadline)
-
-    def _note(self, body: bytes | None) -> _Seen:
-        content, record = (None, None) if body is None else _decode(body)
-        self._content = content
-        if record != self.seen.record:
-            self.seen = _Seen(record, self._clock.monotonic())
-        return self.seen
-
-
-def _decode(body: bytes) -> tuple[dict[str, Any], _Record]:
-    try:
-        content = msgspec.json.decode(body, type=dict[str, Any])
-        record = msgspec.convert(content.get("spec") or {}, _Record)
-        version = content["metadata"]["resourceVersion"]
-    except (*_UNREADABLE, KeyError, TypeError) as error:
-        raise Garbled(f"the answer is no Lease: {error}") from None
-    if not version:  # no write would be guarded
-        raise Garbled("the answer is no Lease: it has no resourceVersion")
-    return content, record
-
-
 @dataclass(frozen=True, slots=True)
 class _Term:
     """Our leadership, from one acquisition on. Times in seconds are on our monotonic clock."""
@@ -219,12 +126,13 @@ class LeaderElection:
         self._deadline_s = timing.renew_deadline.total_seconds()
         self._retry_s = timing.retry_period.total_seconds()
         # All below belongs to the thread in run(), which replaces each value whole; others only read.
-        self._lease = _LeaseObject(transport, namespace, name, clock, self._deadline_s / 2)
+        self._lease = LeaseObject(transport, namespace, name, clock, self._deadline_s / 2)
         self._term: _Term | None = None
         self._ended = False
         self._problem = ""
         # What the last acquisition meant to write: if no answer came and it is there next time, it is ours.
-        self._attempted: _Record | None = None
+        self._attempted: Record | None = None
+        self._former_renewal: datetime | None = None
         # Except this one, which the lock guards: annotations to be written, or to be taken off (None), next time.
         self._lock = Lock()
         self._unwritten: Mapping[str, str | None] = {}
@@ -260,6 +168,17 @@ class LeaderElection:
         """Who held the lease when it was last read; "" for nobody."""
         record = self._lease.seen.record
         return (record.holder_identity or "") if record else ""
+
+    @property
+    def former_renewal(self) -> datetime | None:
+        """When the holder before us renewed last, by its own clock; ``None`` if there was none or we do not lead."""
+        return self._former_renewal
+
+    @property
+    def transitions(self) -> int:
+        """How often the lease has changed hands, as it said when it was last read."""
+        record = self._lease.seen.record
+        return (record.lease_transitions or 0) if record else 0
 
     @property
     def problem(self) -> str:
@@ -351,13 +270,15 @@ class LeaderElection:
             if not (ran_out or self._seize):
                 return
         stamp = self._clock.now()
-        self._attempted = _Record(
+        self._attempted = Record(
             holder_identity=self._identity,
             lease_duration_seconds=self._written_duration_s,
-            acquire_time=_micro_time(stamp),
-            renew_time=_micro_time(stamp),
+            acquire_time=micro_time(stamp),
+            renew_time=micro_time(stamp),
             lease_transitions=(record.lease_transitions or 0) + 1 if record else 0,
         )
+        if record is not None and record.holder_identity != self._identity:
+            self._former_renewal = from_micro_time(record.renew_time)
         sent_s = self._clock.monotonic()
         written = self._write(self._attempted, until_s)
         # Of a predecessor that was not watched until its lease ran out, we know only that it had none when we wrote.
@@ -373,13 +294,13 @@ class LeaderElection:
             return
         stamp = max(self._clock.now(), term.stamp + _MICROSECOND)
         renewed = msgspec.structs.replace(
-            record, renew_time=_micro_time(stamp), lease_duration_seconds=self._written_duration_s
+            record, renew_time=micro_time(stamp), lease_duration_seconds=self._written_duration_s
         )
         sent_s = self._clock.monotonic()
         self._write(renewed, until_s)
         self._term = replace(term, stamp=stamp, renewed_s=sent_s)
 
-    def _write(self, record: _Record, until_s: float) -> _Seen:
+    def _write(self, record: Record, until_s: float) -> Seen:
         annotations = self._unwritten
         seen = self._lease.write(record, annotations, until_s)
         with self._lock:
@@ -387,12 +308,12 @@ class LeaderElection:
                 self._unwritten = {}
         return seen
 
-    def _is_ours(self, record: _Record, term: _Term) -> bool:
+    def _is_ours(self, record: Record, term: _Term) -> bool:
         return record.holder_identity == self._identity and record.acquire_time == term.acquire_time
 
     def _give_back(self, term: _Term) -> None:
         until_s = self._clock.monotonic() + _RELEASE_WITHIN_S
-        stamp = _micro_time(max(self._clock.now(), term.stamp + _MICROSECOND))
+        stamp = micro_time(max(self._clock.now(), term.stamp + _MICROSECOND))
         try:
             record = self._lease.read(until_s).record
             if record is not None and self._is_ours(record, term):
@@ -403,8 +324,3 @@ class LeaderElection:
                 log.info("%s: given back", self._lease)
         except ApiError as error:
             log.warning("%s: not given back, it runs out by itself: %s", self._lease, error)
-
-
-def _micro_time(instant: datetime) -> str:
-    """Kubernetes' ``MicroTime``."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -4,8 +4,10 @@ import logging
 import random
 import socket
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
@@ -17,6 +19,8 @@ from controller.cluster.resources import RESOURCES, ConfigMap, config_map
 from controller.evictions.views import Alarm
 from controller.lease import LeaderElection, LeaseTiming, ShutdownAlarm
 from controller.policy.watch import PolicyState, PolicyWatch
+from controller.telemetry.calls import note_calls
+from controller.telemetry.collect import Reading, Readings, of_informers, of_lease, of_taints
 from controller.telemetry.emit import Emitter
 from controller.telemetry.names import Metrics
 from informers.clock import SystemClock
@@ -82,11 +86,24 @@ class Platform:
         self.reflectors = {name: self._reflector(RESOURCES[name], i) for name, i in informers.items()}
         if options.policy_config_map:
             self.reflectors["policy"] = self._reflector(
-                config_map(*_split(options.policy_config_map, "--policy-configmap")), self.config_maps
+                config_map(*named(options.policy_config_map, "--policy-configmap")), self.config_maps
             )
+        self._show()
+
+    def _show(self) -> None:
+        """Have the state of all this shown as metrics."""
+        self.transport.tell(partial(note_calls, self.metrics))
+        self.emitter.show_nodes(self.caches.nodes.lister)
+        self.metrics.is_leader.set_function(lambda: float(self.may_write()))
         for name, reflector in self.reflectors.items():
             self.metrics.informer_age.labels(name).set_function(reflector.age_of_last_contact)
-        self.metrics.is_leader.set_function(lambda: float(self.may_write()))
+        self.registry.register(Readings(self._readings))
+
+    def _readings(self) -> Iterator[Reading]:
+        yield from of_informers(reflector.statistics() for reflector in self.reflectors.values())
+        yield from of_taints(self.caches.nodes.lister.list())
+        if self.election is not None:
+            yield from of_lease(self.election.transitions)
 
     def time_to_write(self) -> timedelta:
         """How long a write that begins now may take; zero if the lease does not allow any."""
@@ -109,7 +126,7 @@ class Platform:
             return PolicyWatch.of_file(self.options.policy_file)
         if not self.options.policy_config_map:
             raise StartError("a policy is needed: --policy-configmap NAMESPACE/NAME or --policy-file FILE")
-        namespace, name = _split(self.options.policy_config_map, "--policy-configmap")
+        namespace, name = named(self.options.policy_config_map, "--policy-configmap")
         return PolicyWatch.of_config_map(self.config_maps.lister, namespace, name)
 
     def _reflector(self, resource: Any, informer: Informer[Any]) -> Reflector[Any]:
@@ -118,11 +135,10 @@ class Platform:
     def _informer_failed(self, name: str, error: Exception) -> None:
         if self.stop.is_set():
             return  # what was under way is given up
-        self.metrics.informer_errors.labels(name).inc()
-        log.warning("informer %s: %s", name, error)
+        self.emitter.informer_failed(name, error)
 
     def _policy_changed(self, state: PolicyState) -> None:
-        self.metrics.policy_valid.set(float(state.valid))
+        self.emitter.policy_changed(state.policy, valid=state.valid)
         self.forget_old_alarm()
 
     def forget_old_alarm(self) -> None:
@@ -181,7 +197,8 @@ def connect(options: Options) -> Transport:
         raise StartError(str(error)) from error
 
 
-def _split(text: str, flag: str) -> tuple[str, str]:
+def named(text: str, flag: str) -> tuple[str, str]:
+    """Namespace and name of what a flag says. Raises StartError."""
     namespace, separator, name = text.partition("/")
     if not (namespace and separator and name) or "/" in name:
         raise StartError(f"{flag}: found {text!r}; allowed: NAMESPACE/NAME")
@@ -191,9 +208,9 @@ def _split(text: str, flag: str) -> tuple[str, str]:
 def lease_name(options: Options) -> tuple[str, str]:
     """Namespace and name of the program's Lease. Raises StartError."""
     if options.lease:
-        return _split(options.lease, "--lease")
+        return named(options.lease, "--lease")
     if options.policy_config_map:
-        return _split(options.policy_config_map, "--policy-configmap")[0], f"vm-rebalancer-{options.program}"
+        return named(options.policy_config_map, "--policy-configmap")[0], f"vm-rebalancer-{options.program}"
     try:
         return Path(_NAMESPACE_FILE).read_text(encoding="utf-8").strip(), f"vm-rebalancer-{options.program}"
     except OSError:

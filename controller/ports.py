@@ -58,8 +58,8 @@ class DescheduleObserver(Observer, Protocol):
     def transition(self, before: Entry | None, after: Entry | None) -> None:
         """An entry was opened (no ``before``), moved on, or was released (no ``after``)."""
 
-    def alarmed(self, alarm: Alarm) -> None:
-        """A VM went down by our hand; all evicting has stopped until the policy changes."""
+    def alarmed(self, alarm: Alarm, entry: Entry) -> None:
+        """The VM of this entry went down by our hand; all evicting has stopped until the policy changes."""
 
 
 class TaintObserver(Observer, Protocol):

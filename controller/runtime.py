@@ -5,22 +5,35 @@ request that writes leaves any more, and the process ends, so that a fresh one s
 """
 
 import logging
+import os
 import signal
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Protocol
 
 from controller.cluster.resources import RESOURCES
+from controller.cluster.view import ClusterView
 from controller.descheduler import Descheduler
 from controller.evictions.api import EvictionRequests
-from controller.health import Check, HealthServer
+from controller.evictions.views import LedgerView
+from controller.health import Check, HealthServer, Page
 from controller.keys import Refresh
-from controller.platform import Options, Platform
+from controller.platform import Options, Platform, named
+from controller.ports import DescheduleObserver
 from controller.softtainter import Refresh as TainterRefresh
 from controller.softtainter import SoftTainter
 from controller.taints.patch import TaintPatcher
+from controller.telemetry.collect import Reading, Readings, of_queue
+from controller.telemetry.decisions import DecisionLog
+from controller.telemetry.events import EventObserver, PolicyEvents
+from controller.telemetry.export import ConfigurationError, SpanExport, exporting
+from controller.telemetry.fanout import DescheduleFanout
+from controller.telemetry.foreign import foreign_marks
+from controller.telemetry.otlp import SERVICE
+from controller.telemetry.recorder import EventRecorder
+from controller.telemetry.tracing import Tracer
 from controller.utilization.prometheus import PrometheusSource
 from informers.reflector import Reflector
 from informers.workers import Again, Workers
@@ -32,24 +45,38 @@ LOOK_AT_POLICY = timedelta(seconds=5)
 """A file changes without an event."""
 HANDLER_WITHIN_S = 300.0
 """A handler that runs for longer hangs: every request in it has a deadline."""
-WORKERS_STOP_WITHIN = timedelta(seconds=4)
+WORKERS_STOP_WITHIN = timedelta(seconds=3.5)
+COMPANION_STOPS_WITHIN = timedelta(seconds=0.7)
+"""There are two at most."""
 LEASE_STOPS_WITHIN_S = 2.5
-REST_STOPS_WITHIN_S = 1.0
+REST_STOPS_WITHIN_S = 0.8
 """All together: one that is connecting cannot be told, and many may be."""
-HEALTH_STOPS_WITHIN = timedelta(seconds=1)
+HEALTH_STOPS_WITHIN = timedelta(seconds=0.5)
+
+
+class Companion(Protocol):
+    """Tells of the decisions beside the workers. Nothing leaves it after ``stop``, which says whether it has ended."""
+
+    def start(self) -> None: ...
+
+    def stop(self, within: timedelta) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """``start`` is called once this replica may decide, ``wake`` whenever the policy has changed.
 
-    ``hush`` ends a query that is under way, so that stopping does not wait for it.
+    ``hush`` ends a query that is under way, so that stopping does not wait for it. ``companions`` are started before
+    the first decision and stopped after the last, in this order.
     """
 
     workers: Workers[Any]
     start: Callable[[], None]
     wake: Callable[[], None]
     hush: Callable[[], None]
+    companions: Sequence[Companion] = ()
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    """Of the health port, by path."""
 
 
 def run_descheduler(options: Options) -> int:
@@ -64,21 +91,81 @@ def run_soft_tainter(options: Options) -> int:
 
 def _descheduler(platform: Platform) -> Program:
     source = PrometheusSource()
+    observers: list[DescheduleObserver] = [platform.emitter]
+    companions: list[Companion] = []
+    recorder = _event_recorder(platform)
+    view = ClusterView.over(platform.caches)
+    observers.append(EventObserver(recorder, view, platform.policy.current, platform.clock))
+    companions.append(recorder)
+    if (export := _span_export(platform)) is not None:
+        observers.append(_tracer(platform, export))
+        companions.append(export)
+    decisions = _decision_log(platform, view, lambda: descheduler.ledger)
+    observers.append(decisions)
     descheduler = Descheduler(
         platform.caches,
         source,
         EvictionRequests(platform.transport, platform.time_to_write),
-        platform.emitter,
+        DescheduleFanout(*observers),
         platform.policy.current,
         platform.clock,
     )
     platform.emitter.show_ledger(lambda: descheduler.ledger, platform.policy.current)
+    platform.caches.vmis.add_handler(
+        foreign_marks(lambda: descheduler.ledger, platform.may_write), platform.emitter.foreign_mark
+    )
     return Program(
         descheduler.workers,
         lambda: descheduler.start(platform.known_alarm()),
         lambda: descheduler.workers.add(Refresh()),
         source.close,
+        companions,
+        {"/debug/decisions": decisions.page},
     )
+
+
+def _decision_log(platform: Platform, view: ClusterView, ledger: Callable[[], LedgerView]) -> DecisionLog:
+    election = platform.election
+    return DecisionLog(
+        view,
+        ledger,
+        platform.policy.current,
+        platform.clock,
+        platform.options.identity,
+        platform.may_write,
+        (lambda: election.holder) if election is not None else (lambda: ""),
+    )
+
+
+def _event_recorder(platform: Platform) -> EventRecorder:
+    recorder = EventRecorder(
+        platform.transport,
+        platform.time_to_write,
+        platform.policy.current,
+        platform.clock,
+        platform.metrics.events_dropped,
+    )
+    config_map = platform.options.policy_config_map
+    if config_map:  # a file is no object that Events could be on
+        about = PolicyEvents(recorder, platform.config_maps.lister, *named(config_map, "--policy-configmap"))
+        platform.policy.subscribe(about.changed)
+    return recorder
+
+
+def _span_export(platform: Platform) -> SpanExport | None:
+    """``None`` unless traces are asked for. What is wrong with how they are keeps nobody from evicting."""
+    identity, dropped = platform.options.identity, platform.metrics.spans_dropped.inc
+    try:
+        return exporting(os.environ, SERVICE, identity, platform.clock, dropped)
+    except ConfigurationError as error:
+        log.error("there are no traces: %s", error)  # noqa: TRY400 - the text says it all
+        return None
+
+
+def _tracer(platform: Platform, export: SpanExport) -> Tracer:
+    election = platform.election
+    told_until = (lambda: election.former_renewal) if election is not None else (lambda: None)
+    return Tracer(platform.caches, platform.clock, export.send, platform.options.identity, told_until)
 
 
 def _soft_tainter(platform: Platform) -> Program:
@@ -111,6 +198,7 @@ class _Run:
         platform.config_maps.add_handler(lambda _: ["policy"], self._policy_workers.add)
         platform.policy.subscribe(lambda _: self._program.wake())
         platform.metrics.queue_depth.set_function(self._queue_depth)
+        platform.registry.register(Readings(self._readings))
 
     def go(self) -> int:
         host, port = self._platform.options.listen
@@ -121,10 +209,11 @@ class _Run:
             ready={"caches": self._platform.synced, "informers": self._platform.in_contact},
             registry=self._platform.registry,
             clock=self._platform.clock,
+            pages=self._program.pages,
         )
-        health.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._platform.stop.set())
+        health.start()  # whoever gets an answer may stop it
         try:
             self._start()
             self._lead()
@@ -149,6 +238,10 @@ class _Run:
         queue = self._program.workers.statistics().queue
         return float(queue.ready + queue.delayed)
 
+    def _readings(self) -> Iterator[Reading]:
+        yield from of_queue("decisions", self._program.workers.statistics())
+        yield from of_queue("policy", self._policy_workers.statistics())
+
     def _lease_goes_on(self) -> str:
         thread = self._lease_thread
         return "the thread of the lease has ended" if thread is not None and not thread.is_alive() else ""
@@ -169,7 +262,7 @@ class _Run:
             self._lease_thread.start()
 
     def _hold_lease(self) -> None:
-        assert self._platform.election is not None  # noqa: S101
+        assert self._platform.election is not None  # noqa: S101 - started only then
         held = False
         try:
             held = self._platform.election.run(self._give_back)
@@ -194,6 +287,8 @@ class _Run:
                 if platform.stop.wait(1.0):
                     return
         platform.forget_old_alarm()
+        for companion in self._program.companions:
+            companion.start()
         log.info("deciding from now on")
         self._program.start()
         self._program.workers.start(platform.options.workers)
@@ -204,6 +299,8 @@ class _Run:
         self._program.hush()
         if not self._program.workers.stop(WORKERS_STOP_WITHIN):
             log.warning("a handler is still running; its request ends with the process")
+        for companion in self._program.companions:
+            companion.stop(COMPANION_STOPS_WITHIN)
         self._give_back.set()
         if self._lease_thread is not None:
             self._lease_thread.join(LEASE_STOPS_WITHIN_S)

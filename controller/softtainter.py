@@ -12,7 +12,7 @@ from controller.cluster.objects import Node
 from controller.monitor import Monitor
 from controller.policy.model import Mode, Policy
 from controller.ports import MetricsSource, NodePatcher, TaintObserver
-from controller.taints.desired import desired_keys, merged
+from controller.taints.desired import desired_keys, may_still_be_over, merged
 from controller.utilization.reading import MetricsError
 from informers.clock import Clock
 from informers.informer import Informer
@@ -92,9 +92,12 @@ class SoftTainter:
 
     def _change(self, node: Node, policy: Policy) -> frozenset[str] | None:
         """The keys the node should carry instead of those it does; ``None`` if nothing is to be done."""
+        classification = self._monitor.classification(policy)
+        if may_still_be_over(node, classification, policy.soft_taints):
+            return None
         wanted = desired_keys(
             node.name,
-            self._monitor.classification(policy),
+            classification,
             policy.soft_taints,
             policy.metrics.max_age,
             self._started_at,

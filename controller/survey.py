@@ -8,7 +8,7 @@ from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.gate import Movement, Slots, count_slots, effective_limits
 from controller.evictions.lifecycle import Evidence, Sighting
 from controller.evictions.picture import charge
-from controller.evictions.rebuild import Known
+from controller.evictions.rebuild import Known, source_of
 from controller.evictions.select import Candidate, Ground
 from controller.evictions.views import LedgerView
 from controller.monitor import Monitor
@@ -106,7 +106,8 @@ class Survey:
     def known(self, vmi: Vmi) -> Known:
         """All there is to know of one VM."""
         load = self.load_of(VmKey(vmi.namespace, vmi.name))
-        return Known(vmi, self._view.launcher_of(vmi), tuple(self._view.migrations_of(vmi)), load)
+        migrations = tuple(self._view.migrations_of(vmi))
+        return Known(vmi, self._view.launcher_on(vmi, source_of(vmi, migrations)), migrations, load)
 
     def load_of(self, vm: VmKey) -> VmLoad | None:
         """As last measured; ``None`` if it was not."""

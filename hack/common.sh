@@ -22,7 +22,7 @@ python=${PYTHON:-python3}
 # make_venv EXTRAS: .venv with this checkout installed; again only when the metadata or the pins have changed.
 make_venv() {
   stamp=$(cat setup.cfg pyproject.toml constraints.txt | cksum | tr -d ' ')
-  case $(cat .venv/stamp 2>/dev/null) in "$stamp$1"*) return 0 ;; "$stamp"*) [ -z "$1" ] && return 0 ;; esac
+  case $(cat .venv/stamp 2>/dev/null) in "$stamp$1" | "$stamp[dev]") return 0 ;; esac  # [dev] has them all
   if ! "$python" -c 'import ensurepip' >/dev/null 2>&1; then need no-such-command python3-venv || exit 1; fi
   say "setting up .venv"
   [ -x .venv/bin/python ] || "$python" -m venv .venv || exit 1

@@ -189,6 +189,11 @@ class ClusterView:
             default=None,
         )
 
+    def launcher_on(self, vmi: Vmi, node: str) -> Pod | None:
+        """The newest launcher of the VMI on this node, which may have finished: the VM has left then."""
+        pods = [pod for pod in self._launchers.by_index(BY_VMI, vmi.uid) if node and pod.node_name == node]
+        return max(pods, key=_newest, default=None)
+
     # --- migrations ---
 
     def migrations_of(self, vmi: Vmi) -> list[Vmim]:
@@ -307,6 +312,11 @@ def _shape(pod: Pod) -> Hashable:
     """All that filters and scores look at, but for affinity to other pods."""
     selector = frozenset(pod.node_selector.items())
     return (pod.node_name, pod.requests, selector, pod.affinity.node_affinity, pod.tolerations)
+
+
+def _newest(pod: Pod) -> tuple[bool, float]:
+    created = pod.metadata.creation_timestamp
+    return (not pod.finished, created.timestamp() if created is not None else 0.0)
 
 
 def source_node(vmi: Vmi, vmim: Vmim) -> str:

@@ -101,6 +101,11 @@ def lost(entry: Entry, now: datetime) -> Entry:
     return _moved_to(entry, Phase.CANCELLED if entry.attempts_failed else Phase.LOST, now)
 
 
+def under_way(entry: Entry, now: datetime) -> Entry:
+    """The VMI itself has moved, and the caches do not show yet whether its migration is final."""
+    return _moved_to(entry, Phase.RUNNING, now)
+
+
 def _phase_of(entry: Entry, seen: Sighting, timing: Timing, now: datetime) -> Phase:
     if seen.gone:
         return Phase.GONE

@@ -19,10 +19,13 @@ from controller.utilization.reading import VmLoad
 OUR_SOURCE = "descheduler"
 """What KubeVirt notes as the eviction's source for requests by ``sigs.k8s.io/descheduler``."""
 
+OUR_PRIORITY = "system-maintenance"
+"""Of the migrations that KubeVirt makes for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that is known of one VM at the moment of looking."""
+    """All that is known of one VM at the moment of looking. ``source_pod`` is on the node of ``source_of``."""
 
     vmi: Vmi
     source_pod: Pod | None
@@ -38,7 +41,7 @@ def found_in_flight(known: Known, timing: Timing, now: datetime) -> Entry | None
     vmi = known.vmi
     migrations = [m for m in known.migrations if not _of_former_vmi(m, vmi)]
     running = next((m for m in migrations if not m.finished), None)
-    if running is None and not (vmi.evacuation_node_name and _ours(vmi)):
+    if running is None and not (vmi.evacuation_node_name and _ours(vmi, None)):
         return None
     source = _source(vmi, running)
     attempts = _attempts(vmi, running, migrations, timing, now)
@@ -53,7 +56,7 @@ def found_in_flight(known: Known, timing: Timing, now: datetime) -> Entry | None
         opened_at=min((_created(m) or now for m in attempts), default=now),
         changed_at=now,
         load=known.load,
-        ours=_ours(vmi),
+        ours=_ours(vmi, running),
         before=frozenset(m.metadata.uid for m in known.migrations if m not in attempts),
         mark_seen=True,  # if there is none, none is to be waited for
     )
@@ -80,7 +83,7 @@ def found_settling(known: Known, timing: Timing, now: datetime) -> Entry | None:
         changed_at=now,
         target=known.vmi.node_name,
         load=known.load,
-        ours=_ours(known.vmi),
+        ours=_ours(known.vmi, _with_uid(known.migrations, state.migration_uid)),
         vmim_uid=state.migration_uid,
         ended_at=state.end_timestamp,
     )
@@ -139,8 +142,27 @@ def finished_record(migration: Vmim, vmi_uid: str, observed_at: datetime | None 
     )
 
 
-def _ours(vmi: Vmi) -> bool:
-    return eviction_source(vmi) == OUR_SOURCE
+def source_of(vmi: Vmi, migrations: Sequence[Vmim]) -> str:
+    """The node that the VMI leaves, or has left by its last migration; its own if there was none."""
+    running = next((m for m in migrations if not m.finished and not _of_former_vmi(m, vmi)), None)
+    state = vmi.migration_state
+    if running is None and not vmi.evacuation_node_name and state is not None and state.completed:
+        return state.source_node or vmi.node_name
+    return _source(vmi, running)
+
+
+def asked_for_by_us(migration: Vmim) -> bool:
+    """Whether it was made for an eviction by a descheduler: only those get the lowest priority."""
+    return migration.priority == OUR_PRIORITY and bool(migration.evacuation_of)
+
+
+def _ours(vmi: Vmi, migration: Vmim | None) -> bool:
+    """The note on the VMI goes as soon as the VM has arrived."""
+    return eviction_source(vmi) == OUR_SOURCE or (migration is not None and asked_for_by_us(migration))
+
+
+def _with_uid(migrations: Iterable[Vmim], uid: str) -> Vmim | None:
+    return next((m for m in migrations if m.metadata.uid == uid), None)
 
 
 def _of_former_vmi(migration: Vmim, vmi: Vmi) -> bool:

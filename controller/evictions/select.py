@@ -182,7 +182,7 @@ def _why_broken(candidate: Candidate, ground: Ground) -> Reason | None:
 
 def _why_refused(candidate: Candidate, ground: Ground) -> Reason | None:
     if refusal := ground.ledger.refusal(candidate.vmi.uid, ground.now):
-        return Reason("Refused", f"the API refused: {refusal.reason}")
+        return Reason("Refused", f"rests until {refusal.until:%H:%M:%S} UTC: {refusal.reason}")
     return None
 
 

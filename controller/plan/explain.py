@@ -12,17 +12,11 @@ from controller.evictions.gate import why_closed
 from controller.evictions.rebuild import finished_record
 from controller.evictions.select import REFUSAL, RULES, Candidate, Choice, Ground, select, weigh, why_not
 from controller.plan.look import Look
-from controller.plan.make import class_of, head_of, move_of, on_the_move, rounded
-from controller.plan.report import (
-    Load,
-    Misfits,
-    PastMigration,
-    RuleVerdict,
-    ScoredNode,
-    VmStory,
-)
+from controller.plan.make import expected_move, head_of
 from controller.plan.sources import LookError
 from controller.policy.problems import nearest_name
+from controller.report import Load, Misfits, PastMigration, RuleVerdict, ScoredNode, VmStory
+from controller.reporting import class_of, on_the_move, rounded
 from controller.utilization.classify import NodeClass
 
 _WANTED = re.compile(r"vmi?/(?:([^/\s]+)/)?([^/\s]+)")
@@ -71,7 +65,9 @@ def story(look: Look, wanted: str) -> VmStory:
         on_the_move=tuple(on_the_move(entries)),
         rules_of_node=tuple(_rules_of_node(case)),
         rules_of_vm=tuple(_rules_of_vm(case, weighed)),
-        move=move_of(weighed, ground) if isinstance(weighed, Choice) and ground is not None else None,
+        move=expected_move(look, weighed, ground)
+        if isinstance(weighed, Choice) and ground is not None
+        else None,
         fits_on=_fits_on(placement) if placement is not None else (),
         misfits=tuple(_misfits(placement)) if placement is not None else (),
         migrations=tuple(_migrations(look.view.migrations_of(vmi), vmi)),
@@ -130,7 +126,7 @@ def _rules_of_node(case: _Case) -> Iterator[RuleVerdict]:
     if ground is None:
         return
     node = ground.source
-    node_class, reason = class_of(look, node)
+    node_class, reason = class_of(node, look.classification, look.policy.node_selector)
     if look.classification.skipped:
         yield RuleVerdict(
             claim="its node is over-utilised", holds=None, text=f"not decided: {look.classification.skipped}"

@@ -4,9 +4,10 @@ The rules are the descheduler's own functions. What only its memory holds (refus
 went down) is not seen here.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,10 +22,12 @@ from controller.following import read_off, timing_of
 from controller.monitor import Monitor
 from controller.plan.sources import Cluster
 from controller.policy.model import Metrics, Policy
+from controller.reporting import TREND_SNAPSHOTS
 from controller.survey import Survey
 from controller.utilization.classify import Classification
-from controller.utilization.reading import Answer, MetricsError, Snapshot
+from controller.utilization.reading import Answer, MetricsError, Snapshot, read_snapshot
 
+EARLIER = timedelta(minutes=2)
 _LIMITS = frozenset({"NodeLimit", "TotalLimit"})
 
 
@@ -47,12 +50,16 @@ class Look:
     view: ClusterView
     survey: Survey
     classification: Classification
-    snapshot: Snapshot
+    snapshots: tuple[Snapshot, ...]
+    """The last few, newest last; never empty."""
     ledger: LedgerView
     at: datetime
     notes: tuple[str, ...] = ()
     measured: bool = True
-    _grounds: dict[str, Ground | None] = field(default_factory=dict)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.snapshots[-1]
 
     @cached_property
     def plans(self) -> Mapping[str, Planned]:
@@ -92,6 +99,7 @@ class Looker:
         self._policy = policy
         self._monitor = self._monitor_of(cluster)
         self._looks = 0
+        self._seen: deque[Snapshot] = deque(maxlen=TREND_SNAPSHOTS)
 
     def look(self) -> Look:
         cluster, clock = self._cluster, self._cluster.clock
@@ -109,7 +117,7 @@ class Looker:
             view=view,
             survey=survey,
             classification=classification,
-            snapshot=monitor.latest,
+            snapshots=tuple(self._seen) if monitor is self._monitor else (monitor.latest,),
             ledger=self._ledger(survey, view, policy),
             at=clock.now(),
             notes=(*cluster.notes(), *notes),
@@ -127,8 +135,27 @@ class Looker:
             unmeasured = self._monitor_of(replace(self._cluster, metrics=_NoMetrics()))
             unmeasured.refresh(self._policy)
             return unmeasured, [note]
+        if not self._looks:
+            self._seen.extend(self._earlier())
         self._looks += 1
+        self._seen.append(snapshot)
         return self._monitor, [*map(str, snapshot.warnings), *_dropped(snapshot)]
+
+    def _earlier(self) -> Iterator[Snapshot]:
+        """The values of a little while ago, so that the first look knows a trend; nothing if they are not to be had."""
+        metrics, at = self._policy.metrics, self._cluster.clock.now() - EARLIER
+        queries = tuple(
+            replace(query, expression=earlier(query.expression), recorded=False) for query in metrics.queries
+        )
+        try:
+            answers = {
+                query.expression: self._cluster.metrics.instant(query.expression, metrics)
+                for query in queries
+            }
+        except MetricsError:
+            return
+        nodes = self._cluster.caches.nodes.lister.list()
+        yield read_snapshot(answers, nodes, replace(metrics, queries=queries), sequence=0, now=at)
 
     @staticmethod
     def _monitor_of(cluster: Cluster) -> Monitor:
@@ -146,6 +173,14 @@ class Looker:
         ledger = Ledger(self._cluster.clock)
         ledger.replace_all(map(today, entries), finished)
         return ledger.view()
+
+
+def earlier(expression: str) -> str:
+    """What the expression gave ``EARLIER``, whatever it is, a comment at its end included.
+
+    A subquery can be shifted, an expression cannot.
+    """
+    return f"last_over_time(({expression}\n)[1m:15s] offset {EARLIER.total_seconds():.0f}s)"
 
 
 class _NoMetrics:

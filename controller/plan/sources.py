@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.cluster.caches import ClusterCaches
 from controller.cluster.resources import RESOURCES, config_map
+from controller.plugins import PluginError, loaded
 from controller.policy.document import MAX_CHARACTERS
 from controller.policy.model import Mode, Policy
 from controller.policy.parse import CONFIG_MAP_KEY, parse_policy
@@ -136,10 +137,9 @@ def scenario_source() -> ScenarioSource:
     if plugin is None:
         raise LookError("--scenario needs the simulator, which is not installed")
     try:
-        source: ScenarioSource = plugin.load()
-    except Exception as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise LookError(f"--scenario: {plugin.value} cannot be loaded: {why}") from error
+        source: ScenarioSource = loaded(plugin)
+    except PluginError as error:
+        raise LookError(f"--scenario: {plugin.value} cannot be loaded: {error}") from error
     return source
 
 

@@ -15,6 +15,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
 NO_TIME = timedelta()
+_LONGEST_PATH = 4_000
 _LONGEST_SELECTOR = 4_000
 
 
@@ -111,6 +112,11 @@ class Section:
     ) -> str:
         return self._read(key, default, allowed, lambda value: _text(value, check), required=required)
 
+    def file(self, key: str, default: str) -> str:
+        """An absolute path, or empty. What else is there is not shown: it may be what should be in the file."""
+        allowed = "an absolute path, or empty for none"
+        return self._read(key, default, allowed, lambda value: _text(value, _is_file), show=_kind)
+
     def texts(
         self, key: str, default: Sequence[str], allowed: str, check: Callable[[str], object]
     ) -> tuple[str, ...]:
@@ -166,6 +172,7 @@ class Section:
         *,
         required: bool = False,
         names: Sequence[str] = (),
+        show: Callable[[Value], str] = describe,
     ) -> T:
         """``convert`` gives ``None`` for what is not allowed; a misspelt value may mean one of ``names``."""
         self._known.append(key)
@@ -177,7 +184,7 @@ class Section:
         converted = convert(value)
         if converted is None:
             nearest = nearest_name(value, names) if isinstance(value, str) else ""
-            self.problem(key, describe(value), allowed, nearest)
+            self.problem(key, show(value), allowed, nearest)
             return default
         return converted
 
@@ -188,6 +195,14 @@ def _name(value: Value, names: Sequence[str]) -> str | None:
 
 def _text(value: Value, check: Callable[[str], object]) -> str | None:
     return value if isinstance(value, str) and check(value) else None
+
+
+def _is_file(text: str) -> bool:
+    return not text or (text.startswith("/") and text.isprintable() and len(text) <= _LONGEST_PATH)
+
+
+def _kind(value: Value) -> str:
+    return f"a text of {len(value)} characters" if isinstance(value, str) else describe(value)
 
 
 def _list(value: Value, at_most: int = MAX_VALUES) -> list[Value] | None:

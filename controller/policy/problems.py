@@ -9,8 +9,13 @@ from dataclasses import dataclass
 _SHOWN = 60
 """Characters of a value or name that a message repeats."""
 _LONGEST_QUOTED_MESSAGE = 300
-_CREDENTIALS = re.compile(r"//[^/\s]*@")
-"""User and password in a URL: not for logs."""
+_SECRETS = (
+    (re.compile(r"(?s)//.*@"), "//***@"),
+    (re.compile(r"^[^\s/@:(]+:[^\s@]+@(?=\S+$)"), "***@"),
+    (re.compile(r"(?s)(//[^?]*\?).+"), r"\1***"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 ***"),
+)
+"""Not for logs: user and password in a URL (its scheme may be missing), its query, a header's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,8 @@ def describe(value: object) -> str:
 
 
 def quote(text: str) -> str:
-    text = _CREDENTIALS.sub("//***@", text)
+    for secret, instead in _SECRETS:
+        text = secret.sub(instead, text)
     return json.dumps(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 

@@ -7,7 +7,7 @@ under-utilised nodes, appropriate ones are not tainted: there would be nowhere b
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from controller.cluster.objects import Taint
+from controller.cluster.objects import Node, Taint
 from controller.policy.model import SoftTaintMode, SoftTaints, TaintScale, TaintScheme
 from controller.utilization.classify import Classification, NodeClass, NodeVerdict
 
@@ -46,6 +46,19 @@ def desired_keys(
         last = max(verdict.last_seen or started_at, started_at)
         return None if classification.at - last < max_age else frozenset()
     return _keys(verdict, classification, policy)
+
+
+def may_still_be_over(node: Node, classification: Classification | None, policy: SoftTaints) -> bool:
+    """Whether the node is tainted as over-utilised, and above its threshold, only not ``sustain`` times in a row yet.
+
+    The first snapshot below the threshold takes the taints off; so what counts is new here, not the node's trouble:
+    the program has started again, or asks other queries. The taints stay until it can tell.
+    """
+    verdict = classification.nodes.get(node.name) if classification is not None else None
+    if verdict is None or policy.mode is not SoftTaintMode.ENABLED:
+        return False
+    tainted = any(key.startswith(OVER) for key in our_keys(node.taints))
+    return tainted and verdict.streak > 0 and verdict.node_class is not NodeClass.OVER
 
 
 def _keys(verdict: NodeVerdict, classification: Classification, policy: SoftTaints) -> frozenset[str]:

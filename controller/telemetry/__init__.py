@@ -1,1 +1,1 @@
-"""What people see of the programs: metrics and logs. Decisions know nothing of it."""
+"""What people see of the programs: metrics, logs, Events, traces, the last decisions. Decisions know nothing of it."""

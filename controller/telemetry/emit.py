@@ -1,35 +1,38 @@
-"""Turns what the programs see and do into metrics and log lines: the real implementation of the observers.
+"""Turns what the programs see and do into log lines, and has it counted: one of the observers.
 
-A line is written when something changes, and again after an hour if it still holds; nothing is said of nothing.
+A line is written when something changes, and again after an hour if it still holds; nothing is said of nothing. Beside
+its words a line carries the things it speaks of, for the JSON format.
 """
 
 import logging
-import math
 from collections.abc import Callable, Hashable
 from datetime import timedelta
 from threading import Lock
 
 from cachetools import TTLCache
-from prometheus_client import Gauge
 
 from controller.cluster.objects import Node
 from controller.evictions.answers import EvictionAnswer
-from controller.evictions.entry import ENDED, Entry, Phase
-from controller.evictions.gate import stopped
+from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm, LedgerView
 from controller.lease import NotLeaderError
 from controller.policy.model import Policy
+from controller.telemetry.meter import Meter
 from controller.telemetry.names import Metrics
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Snapshot
 from informers.clock import Clock
 from informers.errors import ApiError
+from informers.store import Lister
 
 log = logging.getLogger("vm-rebalancer")
 
 SAY_AGAIN_S = 3600.0
 _SUBJECTS = 20_000
+_FIRST_STEPS = (Phase.REQUESTED, Phase.UNKNOWN, Phase.PENDING, Phase.SCHEDULING, Phase.PREPARING)
+"""Said for debugging only, if one comes after the other: that the migration runs tells enough."""
+_WORRYING = frozenset({Phase.UNKNOWN, Phase.STUCK, Phase.LOST})
 
 
 class Emitter:
@@ -37,19 +40,11 @@ class Emitter:
 
     def __init__(self, metrics: Metrics, clock: Clock, on_alarm: Callable[[Alarm], None]) -> None:
         self._metrics = metrics
-        self._clock = clock
+        self._meter = Meter(metrics, clock)
         self._on_alarm = on_alarm
         # What was last said of a subject; forgotten after an hour, and then it is news again.
         self._said: TTLCache[Hashable, object] = TTLCache(_SUBJECTS, SAY_AGAIN_S, clock.monotonic)
-        # Guards the above and the series that are shown: of the last classification and no other.
-        self._lock = Lock()
-        self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
-        self._refreshed_s: float | None = None
-        metrics.metrics_age.set_function(self._age_s)
-
-    def _age_s(self) -> float:
-        refreshed_s = self._refreshed_s
-        return math.inf if refreshed_s is None else self._clock.monotonic() - refreshed_s
+        self._lock = Lock()  # guards it
 
     def _is_news(self, subject: Hashable, said: object) -> bool:
         with self._lock:
@@ -58,15 +53,44 @@ class Emitter:
             self._said[subject] = said
             return True
 
+    # --- what the programs stand on ---
+
+    def show_nodes(self, nodes: Lister[Node]) -> None:
+        """Have the sizes of nodes to compare loads with."""
+        self._meter.show_nodes(nodes)
+
+    def show_ledger(
+        self, ledger: Callable[[], LedgerView], current_policy: Callable[[], Policy | None]
+    ) -> None:
+        """Have what is on the move, what rests and the alarm shown as the ledger has them."""
+        self._meter.show_ledger(ledger, current_policy)
+
+    def policy_changed(self, policy: Policy | None, *, valid: bool) -> None:
+        """``policy`` is in force now; ``valid``: it is also the one that is there. Whoever reads it has said so."""
+        self._meter.policy_changed(policy, valid=valid)
+
+    def informer_failed(self, name: str, error: Exception) -> None:
+        """Something went wrong in an informer, which tries again."""
+        self._metrics.informer_errors.labels(name).inc()
+        if self._is_news(("informer", name, str(error)), True):
+            _say(logging.WARNING, "informer %s: %s", name, error, resource=name, error=type(error).__name__)
+
+    def foreign_mark(self, vm: VmKey) -> None:
+        """Somebody else has evicted this VM in a descheduler's name."""
+        self._metrics.foreign_marks.inc()
+        if self._is_news(("foreign", vm), True):
+            text = "VM %s was evicted by another descheduler: two of them undo each other's work"
+            _say(logging.WARNING, text, vm, vm=str(vm))
+
     # --- both programs ---
 
     def refreshing(self) -> None:
-        """Nothing to say yet."""
+        self._meter.refreshing()
 
     def metrics_failed(self, reason: str) -> None:
-        self._metrics.refresh_failures.inc()
+        self._meter.metrics_failed()
         if self._is_news("metrics", reason):
-            log.warning("no metrics: %s", reason)
+            _say(logging.WARNING, "no metrics: %s", reason, reason=reason)
 
     def failed(self, key: object, error: Exception, retry_after: timedelta) -> None:
         self._metrics.handler_errors.inc()
@@ -79,100 +103,114 @@ class Emitter:
                 retry_after.total_seconds(),
                 error,
                 exc_info=None if happens else error,
+                extra={"fields": {"key": str(key), "error": type(error).__name__}},
             )
 
     # --- descheduler ---
 
     def refreshed(self, snapshot: Snapshot) -> None:
-        self._refreshed_s = self._clock.monotonic()
+        self._meter.refreshed(snapshot)
         self._is_news("metrics", "")
         for dropped in snapshot.dropped:
-            self._metrics.samples_dropped.labels(dropped.query).inc()
             if self._is_news(("dropped", dropped.query, dropped.subject), dropped.reason):
-                log.warning("sample of %s for %s not used: %s", *dropped)
+                text = "sample of %s for %s not used: %s"
+                _say(logging.WARNING, text, *dropped, query=dropped.query, reason=dropped.reason)
         if snapshot.warnings and self._is_news("warnings", snapshot.warnings):
-            log.warning("metrics are incomplete: %s", "; ".join(snapshot.warnings))
+            _say(logging.WARNING, "metrics are incomplete: %s", "; ".join(snapshot.warnings))
 
     def classified(self, classification: Classification) -> None:
-        self._metrics.coverage.set(classification.coverage)
-        self._show(classification)
+        self._meter.classified(classification)
         over = classification.over_utilised()
         if self._is_news("classification", (tuple(over), classification.skipped)):
             if classification.skipped:
-                log.info("nothing is decided: %s", classification.skipped)
+                _say(logging.INFO, "nothing is decided: %s", classification.skipped)
             else:
-                log.info("over-utilised nodes: %s", ", ".join(over) or "none")
-
-    def _show(self, classification: Classification) -> None:
-        """Nodes that have gone, values that are missing now and queries of an older policy are shown no longer."""
-        metrics = self._metrics
-        series: dict[tuple[Gauge, tuple[str, ...]], float] = {}
-        for query, edges in classification.limits.items():
-            series[metrics.node_threshold, (query, "under")] = edges.under
-            series[metrics.node_threshold, (query, "over")] = edges.over
-        for name, verdict in classification.nodes.items():
-            series[metrics.node_class, (name,)] = verdict.node_class
-            for query, value in verdict.values.items():
-                series[metrics.node_value, (name, query)] = value
-        with self._lock:
-            for (gauge, labels), value in series.items():
-                gauge.labels(*labels).set(value)
-            for gauge, labels in self._shown - series.keys():
-                gauge.remove(*labels)
-            self._shown = set(series)
+                _say(logging.INFO, "over-utilised nodes: %s", ", ".join(over) or "none", nodes=over)
 
     def planned(self, plan: Plan) -> None:
-        for passed in plan.passed_over:
-            self._metrics.passed_over.labels(passed.reason.code).inc()
+        self._meter.planned(plan)
         if plan.rest is not None:
-            self._metrics.at_rest.labels(plan.rest.code).inc()
             if self._is_news(("plan", plan.node), plan.rest.code):
-                log.info("node %s sends nothing: %s", plan.node, plan.rest)
-        elif plan.choice is not None and self._is_news(("plan", plan.node), plan.choice.candidate.key):
-            log.info("node %s should send VM %s: %s", plan.node, plan.choice.candidate.key, plan.choice.why)
+                text = "node %s sends nothing: %s"
+                _say(logging.INFO, text, plan.node, plan.rest, node=plan.node, reason=plan.rest.code)
+        elif (choice := plan.choice) is not None and self._is_news(("plan", plan.node), choice.candidate.key):
+            _say(
+                logging.INFO,
+                "node %s should send VM %s: %s",
+                plan.node,
+                choice.candidate.key,
+                choice.why,
+                node=plan.node,
+                vm=str(choice.candidate.key),
+                target=choice.target,
+            )
 
     def answered(self, entry: Entry, answer: EvictionAnswer, *, dry_run: bool) -> None:
-        counter = self._metrics.dry_runs if dry_run else self._metrics.evictions
-        counter.labels(str(answer.verdict)).inc()
-        level = logging.DEBUG if dry_run else logging.INFO
-        what = "dry run of the eviction" if dry_run else "eviction"
-        log.log(level, "%s of VM %s: %s: %s", what, entry.vm, answer.verdict, answer.message)
+        self._meter.answered(entry, answer, dry_run=dry_run)
+        _say(
+            logging.DEBUG if dry_run else logging.INFO,
+            "%s of VM %s: %s: %s",
+            "dry run of the eviction" if dry_run else "eviction",
+            entry.vm,
+            answer.verdict,
+            answer.message,
+            vm=str(entry.vm),
+            pod=entry.pod,
+            node=entry.source,
+            result=str(answer.verdict),
+        )
 
     def transition(self, before: Entry | None, after: Entry | None) -> None:
+        self._meter.transition(before, after)
         if after is None or (before is not None and after.phase is before.phase):
             return
-        if not after.open:
-            self._metrics.ended.labels(str(after.phase)).inc()
-        whose = "" if after.ours else " (not asked for by us)"
-        log.info("VM %s from %s to %s: %s%s", after.vm, after.source, after.target or "?", after.phase, whose)
+        _say(
+            _level(before, after),
+            "VM %s from %s to %s: %s%s",
+            after.vm,
+            after.source,
+            after.target or "?",
+            after.phase,
+            "" if after.ours else " (not asked for by us)",
+            vm=str(after.vm),
+            node=after.source,
+            target=after.target,
+            phase=str(after.phase),
+            migration=after.vmim_uid,
+        )
 
-    def alarmed(self, alarm: Alarm) -> None:
-        log.critical("all evicting has stopped until the policy changes: %s", alarm.reason)
+    def alarmed(self, alarm: Alarm, entry: Entry) -> None:
+        text = "all evicting has stopped until the policy changes: %s"
+        _say(logging.CRITICAL, text, alarm.reason, vm=str(entry.vm), node=entry.source, reason=alarm.reason)
         self._on_alarm(alarm)
-
-    def show_ledger(
-        self, ledger: Callable[[], LedgerView], current_policy: Callable[[], Policy | None]
-    ) -> None:
-        """Have what is on the move, and the alarm, read off the ledger whenever metrics are asked for.
-
-        Counting transitions would miss what a restart has taken up.
-        """
-
-        def count(phase: Phase) -> Callable[[], float]:
-            return lambda: float(sum(entry.phase is phase for entry in ledger().entries))
-
-        def is_stopped() -> float:
-            policy = current_policy()
-            return float(policy is not None and stopped(ledger(), policy) is not None)
-
-        for phase in Phase:
-            if phase not in ENDED:
-                self._metrics.in_flight.labels(str(phase)).set_function(count(phase))
-        self._metrics.shutdown_alarm.set_function(is_stopped)
 
     # --- soft-tainter ---
 
     def tainting(self, node: Node, keys: frozenset[str]) -> None:
         self._metrics.taint_changes.inc()
         if self._is_news(("taints", node.name), keys):
-            log.info("node %s should carry %s", node.name, ", ".join(sorted(keys)) or "no taint of ours")
+            wanted = sorted(keys)
+            text = "node %s should carry %s"
+            _say(
+                logging.INFO,
+                text,
+                node.name,
+                ", ".join(wanted) or "no taint of ours",
+                node=node.name,
+                taints=wanted,
+            )
+
+
+def _level(before: Entry | None, after: Entry) -> int:
+    """How loud a transition is said. A step back is news: it begins anew."""
+    if after.phase in _WORRYING:
+        return logging.WARNING
+    if after.phase not in _FIRST_STEPS:
+        return logging.INFO
+    steps = _FIRST_STEPS[: _FIRST_STEPS.index(after.phase)]
+    return logging.DEBUG if before is None or before.phase in steps else logging.INFO
+
+
+def _say(level: int, text: str, *words: object, **fields: object) -> None:
+    """``fields``: for whoever reads lines by machine; strings and lists of strings."""
+    log.log(level, text, *words, extra={"fields": fields})

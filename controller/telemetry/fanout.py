@@ -62,9 +62,9 @@ class DescheduleFanout(_Fanout):
         for each in self._observers:
             _tell(each.transition, before, after)
 
-    def alarmed(self, alarm: Alarm) -> None:
+    def alarmed(self, alarm: Alarm, entry: Entry) -> None:
         for each in self._observers:
-            _tell(each.alarmed, alarm)
+            _tell(each.alarmed, alarm, entry)
 
 
 class TaintFanout(_Fanout):

@@ -191,7 +191,7 @@ class RecordingObserver:
         for entry in filter(None, [after or before]):
             self.transitions.append((entry.vm.name, before and before.phase, after and after.phase))
 
-    def alarmed(self, alarm: Alarm) -> None:
+    def alarmed(self, alarm: Alarm, entry: Entry) -> None:
         self.alarms.append(alarm)
 
     def metrics_failed(self, reason: str) -> None:

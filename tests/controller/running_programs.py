@@ -160,12 +160,13 @@ class InThread(Port):
         started = HealthServer.start
 
         def start(server: HealthServer) -> int:
+            assert self._handlers, "whoever gets an answer may stop it"
             self.number = started(server)
+            self._listens.set()
             return self.number
 
         def handle(number: int, handler: Callable[..., None]) -> None:
             self._handlers[number] = handler
-            self._listens.set()
 
         monkeypatch.setattr(HealthServer, "start", start)
         monkeypatch.setattr(runtime.signal, "signal", handle)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, distribution
 from pathlib import Path
 
 import click
@@ -202,3 +202,27 @@ def test_an_endless_input_is_not_read_to_its_end() -> None:
     result = run("check-policy", "/dev/zero")
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_plugin_that_needs_more_than_is_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The programs' image leaves out what only the simulator needs."""
+    value = "a_module_that_is_an_extra:command [simulator]"
+    plug_in(monkeypatch, plugin("simulate", value)._for(distribution("vm-rebalancer")))
+    result = run("simulate", "hotspot", "--minutes", "3")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: the command simulate ({value}) cannot be loaded: a_module_that_is_an_extra is not installed; it comes "
+        "with: pip install 'vm-rebalancer[simulator]'\n"
+    )
+
+
+def test_the_programs_need_none_of_the_simulators_packages() -> None:
+    """Else the image that lacks them would not start."""
+    code = (
+        "import controller.cleanup, controller.cli, controller.plan.look, controller.runtime, sys;"
+        "print({'cryptography', 'jinja2', 'numpy', 'plotly', 'simulator'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout == "set()\n"

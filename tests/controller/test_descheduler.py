@@ -62,6 +62,19 @@ def test_a_refused_vm_is_not_asked_again_and_another_is_taken_at_once() -> None:
     assert cluster.api.rehearsed.count(pod("vm-1")) == 2, "a while later it may have changed"
 
 
+def test_an_older_webhook_that_was_out_of_reach_does_not_keep_all_vms_for_a_cool_down() -> None:
+    """Meanwhile each VM seems to be kept by its disruption budget."""
+    cluster = with_vms("vm-1", "vm-2")
+    for name in ("vm-1", "vm-2"):
+        cluster.api.rehearsals[pod(name)] = EvictionAnswer(Verdict.DISRUPTION_BUDGET, "budget")
+    cluster.start()
+    cluster.pass_time(1 * MINUTE)
+    assert cluster.api.rehearsed == [pod("vm-1"), pod("vm-2")], "not in a loop"
+    cluster.api.rehearsals.clear()
+    cluster.pass_time(POLICY.effective_settle + POLICY.metrics.refresh_interval)
+    assert cluster.api.evicted[:1] == [pod("vm-1")]
+
+
 def test_an_eviction_refused_after_its_rehearsal_gives_the_slot_back() -> None:
     cluster = with_vms("vm-1", "vm-2")
     cluster.api.answers[pod("vm-1")] = NOT_MIGRATABLE

@@ -344,3 +344,39 @@ def test_a_users_migration_that_fails_frees_its_slot() -> None:
     cluster.work()
     assert cluster.observer.phases_of("vm-2")[-1] is Phase.CANCELLED
     assert cluster.api.evicted == [pod("vm-1")]
+
+
+# --- whose it is ---
+
+
+def test_what_another_descheduler_has_asked_for_is_not_taken_for_ours() -> None:
+    """Its evictions leave the same note on the VMI; but nothing has been opened for them here."""
+    cluster = with_vms("vm-1")
+    cluster.cool("node-1")
+    cluster.start()
+    cluster.mark("vm-1")
+    cluster.attempt("vm-1", "Running")
+    cluster.work()
+    assert [entry.ours for entry in cluster.descheduler.ledger.entries] == [False]
+
+
+def test_an_eviction_that_was_given_up_for_lost_is_still_ours_when_it_shows() -> None:
+    cluster = with_vms("vm-1")
+    cluster.api.answers[pod("vm-1")] = NO_ANSWER
+    cluster.start()
+    cluster.cool("node-1")
+    cluster.pass_time(2 * MINUTE)
+    assert cluster.phases() == {}
+    cluster.mark("vm-1")
+    cluster.attempt("vm-1", "Running")
+    cluster.work()
+    assert [entry.ours for entry in cluster.descheduler.ledger.entries] == [True]
+
+
+def test_tells_what_a_start_has_taken_up() -> None:
+    cluster = with_vms("vm-1")
+    cluster.mark("vm-1")
+    cluster.attempt("vm-1", "Running")
+    cluster.start()
+    assert cluster.observer.transitions[0] == ("vm-1", None, Phase.RUNNING)
+    assert [entry.ours for entry in cluster.descheduler.ledger.entries] == [True], "the note is all there is"

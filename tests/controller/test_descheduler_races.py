@@ -7,7 +7,8 @@ import pytest
 
 from controller.cluster.objects import MigrationState
 from controller.evictions.answers import EvictionAnswer, Verdict
-from controller.evictions.entry import Phase
+from controller.evictions.entry import Entry, Phase
+from controller.evictions.ledger import Ledger
 from controller.evictions.views import Alarm
 from controller.policy.model import Cooldown, Limits, Mode
 from tests.builders import launcher, node, vmi
@@ -149,6 +150,27 @@ def test_unknown_is_told() -> None:
     cluster.api.answers[pod("vm-1")] = NO_ANSWER
     cluster.start()
     assert cluster.observer.phases_of("vm-1") == [Phase.REQUESTED, Phase.UNKNOWN]
+
+
+def test_an_answer_noted_between_a_look_and_its_note_lets_it_look_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The mark shows while the eviction is still being answered: two threads change the entry."""
+    cluster = with_vms("vm-1")
+    cluster.start()
+    observe = Ledger.observe
+
+    def overtaken(ledger: Ledger, before: Entry, after: Entry) -> bool:
+        monkeypatch.setattr(Ledger, "observe", observe)
+        ledger.confirm(before.pod_uid)
+        return observe(ledger, before, after)
+
+    monkeypatch.setattr(Ledger, "observe", overtaken)
+    cluster.mark("vm-1")
+    cluster.work()
+    cluster.pass_time(SECOND)
+    assert cluster.observer.failures == []
+    assert cluster.phases() == {"vm-1": Phase.PENDING}
 
 
 def test_alarm_between_rehearsal_and_request() -> None:

@@ -3,6 +3,7 @@
 Golden files: ``pytest tests/controller/test_plan.py --update`` writes them anew.
 """
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,19 +19,21 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 from rich.text import Text
 
-from controller import cli
-from controller.plan import report, sources
+from controller import cli, plan_command, report
+from controller.plan import sources
 from controller.plan.explain import story
-from controller.plan.look import Look, Looker
+from controller.plan.look import Look, Looker, earlier
 from controller.plan.make import plan_report
-from controller.plan.report import PlanReport, VmStory
 from controller.plan.sources import Cluster, LookError
 from controller.plan.text import as_plain_text, text_of
 from controller.policy.model import Metrics, Policy
+from controller.ports import MetricsSource
+from controller.report import PlanReport, VmStory
 from controller.utilization.reading import Answer, MetricsError
 from simulator.engine.look import scenario
 from simulator.engine.run import Run, policy_for, run
 from simulator.scenario.loading import load_scenario
+from tests.simulator.promtool import run_rule_test
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "plan"
@@ -138,6 +141,37 @@ def test_colours_tell_nothing_that_words_do_not(shown: PlanReport | VmStory) -> 
     assert "\n".join(lines).rstrip() == as_plain_text(text_of(shown, wide=True)).rstrip()
 
 
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("no_colour", [False, True])
+def test_a_terminal_gets_colours_unless_it_wants_none(
+    no_colour: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Terminal()
+    monkeypatch.setattr(plan_command.sys, "stdout", out)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_colour:
+        monkeypatch.setenv("NO_COLOR", "1")
+    plan_command._print(plan_report(look()), wide=False, again=False)
+    red = re.search(r"\x1b\[[0-9;]*3[0-7]m", out.getvalue())
+    assert (red is None) is no_colour
+
+
+def test_a_narrow_terminal_breaks_lines_and_tables_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table squeezed into 80 columns has one letter a line; as with kubectl, lines are left to the terminal."""
+    out = Terminal()
+    monkeypatch.setattr(plan_command.sys, "stdout", out)
+    monkeypatch.setenv("COLUMNS", "80")
+    plan_command._print(plan_report(look()), wide=True, again=False)
+    plain = Text.from_ansi(out.getvalue()).plain
+    assert "over-utilised" in plain
+    assert "above its threshold by 0.700" in plain
+
+
 def test_names_are_neither_markup_nor_orders_to_the_terminal() -> None:
     shown = msgspec.structs.replace(story(look(), "vm/small-000"), summary="[red]stays\x1b[2J\nput")
     assert "[red]stays [2J put" in as_plain_text(text_of(shown, wide=False))
@@ -201,6 +235,50 @@ def test_the_story_of_a_vm_agrees_with_the_plan() -> None:
 def test_further_looks_ask_for_more_snapshots_until_there_are_enough() -> None:
     looker = Looker(*simulated("hotspot", 11.5))
     assert [plan_report(looker.look()).head.judged_by for _ in range(4)] == [1, 2, 2, 2]
+
+
+class Remembering:
+    """Answers for a little while ago, too: every node at 0.5 then."""
+
+    def __init__(self, metrics: MetricsSource) -> None:
+        self._metrics = metrics
+
+    def instant(self, expression: str, metrics: Metrics) -> Answer:
+        series = [query.expression for query in metrics.queries]
+        if expression in map(earlier, series):
+            return Answer([({"instance": f"node-{i:02d}"}, 0.5, 0.0) for i in range(10)])
+        return self._metrics.instant(expression, metrics)
+
+
+def test_the_first_look_knows_where_values_are_going() -> None:
+    cluster, policy = simulated("hotspot", 11.5)
+    looker = Looker(replace(cluster, metrics=Remembering(cluster.metrics)), policy)
+    trends = {row.name: row.trend for row in plan_report(looker.look()).nodes}
+    assert trends["node-00"] is not None
+    assert trends["node-00"].change == 0.5
+    assert 60 < trends["node-00"].over_s <= 120
+    text = as_plain_text(text_of(plan_report(looker.look()), wide=True))
+    assert "rising +0.500 in 1m" in text
+    assert "falling -0.500 in 1m" in text
+
+
+@pytest.mark.parametrize(
+    ("expression", "labels", "then"),
+    [
+        ("busy", '{__name__="busy", instance="n"}', 12.0),
+        ("sum by (instance) (busy) / 2  # a half", '{instance="n"}', 6.0),
+    ],
+)
+def test_what_was_a_little_while_ago_is_asked_in_promql(
+    tmp_path: Path, expression: str, labels: str, then: float
+) -> None:
+    """Of a recorded series and of any other expression, whatever it ends with."""
+    asked = {
+        "expr": earlier(expression),
+        "eval_time": "5m",
+        "exp_samples": [{"labels": labels, "value": then}],
+    }
+    run_rule_test(tmp_path, interval="15s", series={'busy{instance="n"}': "0+1x40"}, expressions=[asked])
 
 
 # --- without metrics ---

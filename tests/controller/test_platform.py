@@ -16,6 +16,7 @@ from controller.platform import Platform, StartError, connect, lease_name
 from informers.errors import NoAnswer
 from informers.testing import ManualClock
 from informers.transport import Transport
+from tests.controller.decision_builders import entry
 from tests.controller.io.fake_api import LeaseServer
 from tests.controller.io.lease_world import Steps, manual_clock
 from tests.controller.running_programs import kubeconfig_for, options, policy_text
@@ -165,7 +166,7 @@ class Leading:
     def raise_alarm(self) -> None:
         policy = self.platform.policy.current()
         assert policy is not None
-        self.platform.emitter.alarmed(Alarm("a VM went down", policy.digest))
+        self.platform.emitter.alarmed(Alarm("a VM went down", policy.digest), entry())
 
     @property
     def kept(self) -> bool:
@@ -220,5 +221,5 @@ def test_without_election_an_alarm_is_said_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.CRITICAL):
-        made(tmp_path).emitter.alarmed(Alarm("a VM went down", "digest"))
+        made(tmp_path).emitter.alarmed(Alarm("a VM went down", "digest"), entry())
     assert "a VM went down" in caplog.text

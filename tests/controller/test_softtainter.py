@@ -290,6 +290,33 @@ def test_a_restart_without_metrics_leaves_what_is_there_for_max_age() -> None:
     assert cluster.keys() == [set()] * 3
 
 
+SUSTAINED = replace(POLICY, thresholds=replace(POLICY.thresholds, sustain=2))
+
+
+def test_a_restart_leaves_an_over_utilised_nodes_taints_until_it_has_seen_enough() -> None:
+    """One snapshot cannot tell whether it lasts; the program before this one had seen more."""
+    cluster = TaintedCluster(policy=SUSTAINED, taints=[ours(APPROPRIATE), ours(OVER)])
+    cluster.start()
+    assert cluster.keys() == [BOTH, {APPROPRIATE}, set()]
+    cluster.pass_time(HOUR)
+    assert cluster.keys() == [BOTH, {APPROPRIATE}, set()]
+    assert "node-1" not in [name for name, _ in cluster.patcher.patches]
+
+
+def test_after_a_restart_the_first_snapshot_below_the_threshold_takes_them_off() -> None:
+    cluster = TaintedCluster(policy=SUSTAINED, taints=[ours(APPROPRIATE), ours(OVER)])
+    cluster.metrics.values["node-1"] = 0.3
+    cluster.start()
+    assert cluster.keys() == [{APPROPRIATE}, {APPROPRIATE}, set()]
+
+
+def test_what_is_disabled_is_not_left_after_a_restart_either() -> None:
+    disabled = replace(SUSTAINED, soft_taints=soft_taints(mode=SoftTaintMode.DISABLED))
+    cluster = TaintedCluster(policy=disabled, taints=[ours(OVER)])
+    cluster.start()
+    assert cluster.keys() == [set(), set(), set()]
+
+
 def test_one_node_without_a_value_does_not_keep_the_others_from_being_tainted() -> None:
     cluster = TaintedCluster(taints=[ours(APPROPRIATE)])
     del cluster.metrics.values["node-3"]

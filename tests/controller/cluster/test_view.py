@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,22 @@ def test_after_the_migration_the_target_is_the_launcher() -> None:
     pod = view_of(launchers=pods).launcher_of(vmi("vm-1", node="b"))
     assert pod is not None
     assert pod.metadata.name == "target"
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_the_launcher_that_the_vm_has_left_is_found_on_its_former_node(phase: str) -> None:
+    """After a round trip two were there; the newer one counts, and none of another VMI."""
+    pods = [
+        launcher("vm-1", node="a", name="first", uid="f", phase="Succeeded"),
+        launcher("vm-1", node="a", name="source", uid="s", phase=phase, created=START + timedelta(hours=1)),
+        launcher("vm-1", node="b", name="target", uid="t"),
+        launcher("vm-1", node="a", name="of-another-vmi", uid="o", vmi_uid="older"),
+    ]
+    seen, moved = view_of(launchers=pods), vmi("vm-1", node="b")
+    found = seen.launcher_on(moved, "a")
+    assert found is not None
+    assert found.metadata.name == "source"
+    assert seen.launcher_on(moved, "c") is None
 
 
 def test_finds_vmis_by_key() -> None:

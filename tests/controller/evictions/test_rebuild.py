@@ -32,6 +32,7 @@ def attempt(
     ended: datetime | None = None,
     state: MigrationState | None = None,
     evacuation: bool = True,
+    priority: str = "system-maintenance",
 ) -> Vmim:
     transitions = [PhaseTransition("Pending", created)]
     if ended is not None:
@@ -44,6 +45,7 @@ def attempt(
         phase_transition_timestamps=transitions,
         migration_state=state,
         annotations=EVACUATION if evacuation else {},
+        priority=priority,
     )
 
 
@@ -86,7 +88,7 @@ def test_somebody_elses_mark_counts_once_a_migration_exists() -> None:
     """It may be there for an outside controller that never acts."""
     drained = vmi(evacuation_node_name="node-1")
     assert found(drained) is None
-    entry = sure(found(drained, attempt()))
+    entry = sure(found(drained, attempt(priority="system-critical")))
     assert (entry.ours, entry.phase) == (False, Phase.RUNNING)
 
 
@@ -220,6 +222,19 @@ def test_what_ended_lately_is_settling_from_its_end_in_the_api() -> None:
     entry = sure(settling())
     assert (entry.phase, entry.source, entry.target) == (Phase.SETTLING, "node-1", "node-2")
     assert (entry.ended_at, entry.load, entry.vmim_uid) == (NOW - MINUTE, SMALL, "vmim-1")
+
+
+@pytest.mark.parametrize(("priority", "ours"), [("system-maintenance", True), ("system-critical", False)])
+def test_whose_move_is_settling_is_told_by_its_vmim(priority: str, ours: bool) -> None:
+    """The note on the VMI is gone once the VM has arrived."""
+    arrived = vmi(
+        node="node-2",
+        migration_state=MigrationState(
+            end_timestamp=NOW - MINUTE, source_node="node-1", completed=True, migration_uid="vmim-1"
+        ),
+    )
+    done = attempt(1, "Succeeded", priority=priority)
+    assert sure(found_settling(known(arrived, done), TIMING, NOW)).ours is ours
 
 
 def test_what_ended_long_ago_shows_in_any_metric() -> None:

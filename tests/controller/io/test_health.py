@@ -8,12 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from http import HTTPStatus
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from controller import health
-from controller.health import MAX_CLIENTS, Check, HealthServer
+from controller.health import MAX_CLIENTS, Check, HealthServer, Page
 from informers.clock import SystemClock
 from informers.testing import ManualClock
 from tests.builders import START
@@ -41,6 +42,7 @@ def serving(
     host: str = "127.0.0.1",
     clock=None,
     registry: CollectorRegistry | None = None,
+    pages: dict[str, Page] | None = None,
 ) -> Iterator[int]:
     server = HealthServer(
         host,
@@ -49,6 +51,7 @@ def serving(
         ready=ready or {},
         registry=registry or CollectorRegistry(),
         clock=clock or SystemClock(),
+        pages=pages or {},
     )
     port = server.start()
     try:
@@ -111,6 +114,18 @@ def test_serves_metrics_in_the_format_that_is_asked_for():
         response, body = ask(port, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
         assert response.headers["Content-Type"].startswith("application/openmetrics-text")
         assert body.endswith(b"# EOF\n")
+
+
+def test_serves_the_pages_that_a_program_adds():
+    def page(accept: str) -> tuple[HTTPStatus, str, bytes]:
+        return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", accept.encode()
+
+    with serving(pages={"/debug/odd": page}) as port:
+        response, body = ask(port, "/debug/odd?x=1", Accept="anything")
+        assert (response.status, body) == (503, b"anything")
+        assert ask(port, "/debug/odd", "HEAD")[1] == b""
+        assert ask(port, "/debug")[0].status == 404
+        assert ask(port, "/healthz")[0].status == 200
 
 
 def test_metrics_that_cannot_be_collected_fail_alone(caplog):

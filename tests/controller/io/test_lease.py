@@ -6,7 +6,7 @@ import pytest
 
 from informers.errors import NoAnswer, Unreachable, from_response
 from tests.controller.io.fake_api import FakeTransport, LeaseServer
-from tests.controller.io.lease_world import OTHER, Steps, election, manual_clock
+from tests.controller.io.lease_world import OTHER, START, Steps, election, manual_clock
 
 
 def test_creates_the_lease_where_there_is_none():
@@ -88,7 +88,7 @@ def test_takes_over_a_lease_that_was_not_renewed_for_its_duration():
     me.run(Steps(clock, *[lambda: holders.append((clock.monotonic(), server.spec["holderIdentity"]))] * 10))
     assert holders[-1][1] == "me"
     assert min(at_s for at_s, holder in holders if holder == "me") >= 15
-    assert server.spec["leaseTransitions"] == 4
+    assert server.spec["leaseTransitions"] == me.transitions == 4
 
 
 def test_waits_as_long_as_the_holder_promised_others_even_if_that_is_longer_than_its_own():
@@ -133,6 +133,27 @@ def test_writes_at_once_after_it_has_watched_a_lease_run_out():
     me.run(Steps(clock, *[lambda: seen.append((me.is_leader(), me.writes_allowed()))] * 10))
     assert (True, False) not in seen
     assert (True, True) in seen
+
+
+@pytest.mark.parametrize(
+    ("renew_time", "expected"),
+    [("2026-01-01T00:00:00.000000Z", START), ("yesterday", None), ("2026-01-01T00:00:00", None)],
+)
+def test_tells_when_the_holder_before_has_renewed_last(renew_time, expected):
+    """What happened until then, that one has told."""
+    server, clock = LeaseServer(), manual_clock()
+    server.put(OTHER | {"renewTime": renew_time})
+    me = election(server, clock)
+    assert me.former_renewal is None
+    me.run(Steps(clock, *[lambda: None] * 12))
+    assert me.former_renewal == expected
+
+
+def test_nobody_was_there_before_the_first_one():
+    server, clock = LeaseServer(), manual_clock()
+    me = election(server, clock)
+    me.run(Steps(clock, *[lambda: None] * 3))
+    assert me.former_renewal is None
 
 
 def test_seizes_a_lease_that_is_held_and_writes_when_its_holder_must_know_it():

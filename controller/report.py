@@ -1,4 +1,5 @@
-"""What a look finds, in the form in which it is shown and given out as JSON: the documented structure.
+"""What a look finds, and what the running descheduler has decided, in the form in which it is shown and given out as
+JSON: the documented structure.
 
 Times are UTC, fractions are of a node's allocatable CPU or memory unless said otherwise, ``None`` is "not known".
 """
@@ -40,6 +41,14 @@ class Edge(Shown, frozen=True, kw_only=True):
     over: float
 
 
+class Trend(Shown, frozen=True, kw_only=True):
+    """How a node's worst value has changed over the last snapshots."""
+
+    change: float
+    over_s: float
+    """Between the oldest and the newest sample looked at."""
+
+
 class NodeRow(Shown, frozen=True, kw_only=True):
     """``node_class``: Over, Appropriate, Under, Unknown, or NotEligible."""
 
@@ -50,6 +59,8 @@ class NodeRow(Shown, frozen=True, kw_only=True):
     """Query name -> value in [0, 1]."""
     excess: float | None
     """How far above its upper threshold the worst query is; negative below it."""
+    trend: Trend | None
+    """``None`` as long as there is only one sample."""
     sampled_at: datetime | None
     load: Load | None
     cores: float
@@ -71,7 +82,7 @@ class OnTheMove(Shown, frozen=True, kw_only=True):
     phase: str
     since: datetime
     ours: bool
-    """KubeVirt notes that a descheduler asked for it; it forgets who did once a migration has succeeded."""
+    """Whether a descheduler asked for it, as the VMI's note or the VMIM's priority tells."""
 
 
 class Effect(Shown, frozen=True, kw_only=True):
@@ -102,7 +113,9 @@ class PassedOver(Shown, frozen=True, kw_only=True):
     """The VMs of one node that one reason speaks against."""
 
     code: str
+    count: int
     vms: tuple["PassedOverVm", ...]
+    """All of them, or the first few where there may be many."""
 
 
 class PassedOverVm(Shown, frozen=True, kw_only=True):
@@ -117,6 +130,8 @@ class NodePlan(Shown, frozen=True, kw_only=True):
     """
 
     node: str
+    at: datetime
+    """When that was decided."""
     move: Move | None
     rest: Why | None
     passed_over: tuple[PassedOver, ...]
@@ -128,6 +143,8 @@ class Head(Shown, frozen=True, kw_only=True):
 
     cluster: str
     taken_at: datetime
+    metrics_at: datetime | None
+    """When the metrics were asked for that all this rests on; ``None`` without any."""
     mode: str
     policy_digest: str
     sustain: int
@@ -153,6 +170,52 @@ class PlanReport(Shown, frozen=True, kw_only=True):
     on_the_move: tuple[OnTheMove, ...]
     plans: tuple[NodePlan, ...]
     """Over-utilised nodes, worst first; each counts on the moves of those before it."""
+
+
+class Ended(Shown, frozen=True, kw_only=True):
+    """A move that is over. ``phase``: how it ended; ``Released`` where nothing came of the request."""
+
+    vm: str
+    source: str
+    target: str
+    phase: str
+    at: datetime
+    took_s: float
+    """From the reservation until the VM was at its new node, or until it was over."""
+    failed_attempts: int
+    ours: bool
+    answer: str
+    """What the API said last, where that was no consent; else empty."""
+
+
+class Decisions(Shown, frozen=True, kw_only=True):
+    """The memory of the running descheduler, bounded."""
+
+    api_version: str = API_VERSION
+    kind: str = "Decisions"
+    head: Head
+    alarm: str
+    """Why all evicting has stopped; else empty."""
+    nodes: tuple[NodeRow, ...]
+    """Worst first."""
+    nodes_left_out: int
+    on_the_move: tuple[OnTheMove, ...]
+    plans: tuple[NodePlan, ...]
+    """The last decision on each node that was over-utilised, latest first."""
+    chosen: tuple[NodePlan, ...]
+    """The last decisions to move a VM, latest first."""
+    ended: tuple[Ended, ...]
+    """Latest first."""
+
+
+class StandBy(Shown, frozen=True, kw_only=True):
+    """The answer of a replica that does not hold the lease."""
+
+    api_version: str = API_VERSION
+    kind: str = "StandBy"
+    identity: str
+    holder: str
+    """Who holds the lease; empty if nobody does, or it is not known."""
 
 
 class RuleVerdict(Shown, frozen=True, kw_only=True):
