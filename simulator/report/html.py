@@ -3,7 +3,7 @@
 It carries plotly.js (the library ships with the Python package) and the plots' data, both compressed: about
 2 MB instead of 5. The browser unpacks them (``DecompressionStream``: every browser since 2023). Text, tables
 and scores do not need JavaScript. Plots are bounded, whatever the cluster's size and the run's length: see
-``report_view`` and ``report_style.Thinning``.
+``view`` and ``style.Thinning``.
 """
 
 import base64
@@ -20,7 +20,7 @@ import msgspec
 from plotly.offline import get_plotlyjs
 
 from simulator.record import RunRecord
-from simulator.report import compare, controller_view, moves, nodes, words
+from simulator.report import compare, controller_view, moves, nodes, waterfall, words
 from simulator.report.scores import by_label
 from simulator.report.style import LABEL_COLOURS, Figure, shorten
 from simulator.report.view import View, view_of
@@ -69,6 +69,7 @@ def render(runs: Sequence[RunRecord]) -> str:
         score_rows=words.score_rows(scores),
         sections=page.sections,
         why_not=[words.why_not_rows(run) for run in shown],
+        why_nothing=[words.why_nothing(run) for run in shown],
         moves=[moves.describe(run, page.view)[:MAX_TABLE_ROWS] for run in shown],
         max_rows=MAX_TABLE_ROWS,
         view=page.view,
@@ -149,9 +150,11 @@ def _sections(page: _Page, groups: dict[str, list[RunRecord]]) -> None:
     )
     page.add(
         "waterfall",
-        "Phases of the migrations",
-        f"Where the time went, a row a migration (of many, the {moves.MAX_WATERFALL} longest).",
-        [moves.waterfall(run, view) for run in shown],
+        "Phases of the evictions",
+        "Where the time went since it was asked for, a row an attempt (of many, the "
+        f"{waterfall.MAX_ROWS} longest, and the median of all). Settling, drawn thin: the VM has arrived, and the "
+        "metrics do not show it yet.",
+        [waterfall.waterfall(run, view) for run in shown],
     )
 
 

@@ -1,6 +1,5 @@
-"""Plots of the migrations: from node to node, phase by phase, and how many at once."""
+"""Plots of the migrations: from node to node, and how many at once."""
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +11,9 @@ from simulator.report.scores import repeated, undone
 from simulator.report.style import (
     BLUE,
     FAINT,
-    GREEN,
     GRID,
     INK,
     ORANGE,
-    PURPLE,
-    SKY,
     VERMILLION,
     Figure,
     Thinning,
@@ -25,7 +21,6 @@ from simulator.report.style import (
     level_line,
     numbers,
     safe,
-    shorten,
     trouble_line,
 )
 from simulator.report.view import View, node_axis
@@ -33,7 +28,6 @@ from simulator.report.view import View, node_axis
 MAX_MIGRATIONS = 1500
 THIN_ABOVE = 100
 """With more bars than that, they are drawn thinner."""
-MAX_WATERFALL = 40
 
 
 @dataclass(frozen=True)
@@ -51,15 +45,6 @@ LOOKS = {
     "Failed": Look("failed", VERMILLION, "x", "dash"),
     "Cancelled": Look("cancelled", ORANGE, "square-open", "dot"),
     "": Look("on its way at the end", FAINT, "circle-open", "dot"),
-}
-PHASES = {
-    "Pending": "#b8c0c8",
-    "Scheduling": SKY,
-    "Scheduled": "#a8d8f0",
-    "PreparingTarget": ORANGE,
-    "TargetReady": "#f3cd7a",
-    "Running": BLUE,
-    "Settling": GREEN,
 }
 MARKS_ALONG = 5
 """Points along a bar where the mouse finds it."""
@@ -123,50 +108,6 @@ def in_flight(run: RunRecord, view: View) -> Figure:
         },
     }
     return {"data": [trace], "layout": layout}
-
-
-def waterfall(run: RunRecord, view: View) -> Figure | None:
-    """How long each phase took, a row a migration; the longest if there are many. ``None`` without phases."""
-    timed = [m for m in run.migrations if m.phases and m.ended_s is not None]
-    if not timed:
-        return None
-    longest = sorted(timed, key=lambda m: (m.ended_s or 0.0) - m.created_s, reverse=True)[:MAX_WATERFALL]
-    shown = sorted(longest, key=lambda m: m.created_s)
-    spans = [_spans(m) for m in shown]
-    phases = dict.fromkeys(phase for of_one in spans for phase, _ in of_one)
-    colours = dict(zip(phases, (PHASES.get(p, PURPLE) for p in phases), strict=True))
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": safe(phase),
-            "y": list(range(len(shown))),
-            "x": [round(sum(s for p, s in of_one if p == phase), 2) for of_one in spans],
-            "marker": {"color": colours[phase], "line": {"color": "#ffffff", "width": 0.5}},
-            "customdata": [safe(m.vm) for m in shown],
-            "hovertemplate": f"<b>%{{customdata}}</b><br>{safe(phase)} %{{x:.1f}} s<extra></extra>",
-        }
-        for phase in phases
-    ]
-    names = [safe(shorten(m.vm)) for m in shown]
-    left = max(view.left, 7 * max(len(shorten(m.vm)) for m in shown) + 16)
-    top_px = view.legend_px(list(phases))
-    layout = frame(
-        top_px + 64 + 15 * len(shown), left=left, top=top_px, barmode="stack", bargap=0.25, showlegend=True
-    )
-    layout["legend"]["traceorder"] = "normal"
-    layout |= {
-        "xaxis": {"title": {"text": "seconds since it was asked for", "standoff": 6}, "gridcolor": GRID},
-        "yaxis": {
-            "range": [len(shown) - 0.5, -0.5],
-            "tickvals": list(range(len(shown))),
-            "ticktext": names,
-            "tickfont": {"size": 10},
-            "fixedrange": True,
-            "ticklabelstandoff": 6,
-        },
-    }
-    return {"data": data, "layout": layout}
 
 
 def describe(run: RunRecord, view: View) -> list[dict[str, Any]]:
@@ -293,11 +234,3 @@ def _wrapped(text: str, width: int = 70) -> list[str]:
             lines.append("")
         lines[-1] += f"{word} "
     return [safe(line.strip()) for line in lines if line.strip()]
-
-
-def _spans(move: MigrationRecord) -> list[tuple[str, float]]:
-    """(phase, seconds spent in it) until the migration ended."""
-    end_s = move.ended_s if move.ended_s is not None else move.phases[-1][0]
-    entered = [*move.phases, (end_s, "")]
-    spans = [(phase, after - at) for (at, phase), (after, _) in itertools.pairwise(entered)]
-    return [(phase, seconds) for phase, seconds in spans if seconds > 0.0]

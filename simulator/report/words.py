@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simulator.record import RunRecord
+import numpy as np
+
+from simulator.record import OVER, RunRecord
 from simulator.report.scores import Scores
 from simulator.report.style import LABEL_COLOURS
 from simulator.report.table import MEASURES, Cell, cell, ratio
@@ -53,6 +55,13 @@ def score_rows(groups: Mapping[str, Sequence[Scores]]) -> list[dict[str, Any]]:
         cells = [cell(measure, seeds) for seeds in groups.values()]
         answer.append({"measure": measure, "cells": cells, **_compared(cells)})
     return answer
+
+
+def why_nothing(run: RunRecord) -> str:
+    """In place of reasons, where there are none."""
+    if run.decisions or np.any(run.samples.node_class == OVER):
+        return "No reasons were recorded."
+    return "No node was judged to be over-utilised, so no VM was considered."
 
 
 def why_not_rows(run: RunRecord) -> list[dict[str, Any]]:

@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulator.record import DecisionRecord, MigrationRecord, NodeInfo, RunRecord, ShutdownRecord, WhyNot
+from simulator.record import (
+    DecisionRecord,
+    FollowedRecord,
+    MigrationRecord,
+    NodeInfo,
+    RunRecord,
+    ShutdownRecord,
+    WhyNot,
+)
 from tests.simulator.builders import GIB, migration, run_record, samples
 
 STEP_S = 30.0
@@ -53,6 +61,11 @@ def large_record(node_count: int = 1000, times: int = 240, **changes: Any) -> Ru
     return Relief(node_count=node_count, hot=hot, moves=4, pause_s=240.0, times=times).record(**changes)
 
 
+def many_record() -> RunRecord:
+    """Two hundred evictions off twenty of forty nodes."""
+    return Relief(node_count=40, hot=tuple(range(0, 40, 2)), moves=10, pause_s=120.0).record()
+
+
 @dataclass(frozen=True)
 class Relief:
     """Nodes that turn hot after ten minutes, and from each of them a move every ``pause_s`` to the next cool node."""
@@ -86,6 +99,7 @@ class Relief:
             "vm_count": 15 * self.node_count,
             "samples": samples(demand, step_s=STEP_S, in_flight=in_flight(moves, times_s)),
             "migrations": moves,
+            "followed": [followed(move) for move in moves] if self.asked_by == "rebalancer" else [],
             "decisions": [decision(move) for move in moves],
             "why_not": WHY_NOT,
             "command": f"vm-rebalancer simulate hotspot --seed {self.seed}",
@@ -134,6 +148,11 @@ def number_of(name: str) -> int:
 def decision(move: MigrationRecord) -> DecisionRecord:
     reasons = ["over-utilised: 1.00 > 0.43", "gain 0.061 of a node, copies in 31 s"]
     return DecisionRecord(move.created_s - 1.0, move.source, move.vm, "evict", reasons)
+
+
+def followed(move: MigrationRecord) -> FollowedRecord:
+    arrived_s = move.ended_s or 0.0
+    return FollowedRecord(move.vm, move.created_s - 1.0, move.vmim_uid, arrived_s, arrived_s + 140.0)
 
 
 def in_flight(moves: list[MigrationRecord], times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

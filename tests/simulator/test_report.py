@@ -8,17 +8,27 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from simulator.record import RunRecord, ShutdownRecord, WhyNot
+from simulator.engine.run import Run, policy_for, run
+from simulator.record import OVER, FollowedRecord, MigrationRecord, RunRecord, ShutdownRecord, WhyNot
 from simulator.report.html import ReportError, render, write_report
 from simulator.report.scores import by_label
 from simulator.report.style import TimeAxis, shorten
+from simulator.report.waterfall import MAX_ROWS
 from simulator.report.words import verdicts
+from simulator.scenario.loading import load_scenario
 from tests.simulator.builders import migration, run_record, samples
-from tests.simulator.made_up_runs import baseline_record, hotspot_record, large_record, week_record
+from tests.simulator.made_up_runs import (
+    baseline_record,
+    hotspot_record,
+    large_record,
+    many_record,
+    week_record,
+)
 
 EVIL = "<img src=x onerror=alert(1)>\"'&</script>"
 
@@ -152,6 +162,102 @@ def test_a_migration_tells_its_vms_whole_history() -> None:
     data = payload_of(render([record]))["figures"]["lanes-0"]["data"]
     texts = [text for trace in data for text in trace["text"] if text and returned.vm in text]
     assert any(text.count("→") >= 3 for text in texts)
+
+
+# --- the waterfall ---
+
+
+def bars_of(record: RunRecord) -> tuple[list[str], dict[str, list[float]]]:
+    """Rows from top to bottom, and phase -> seconds of each."""
+    figure = payload_of(render([record]))["figures"]["waterfall-0"]
+    return figure["layout"]["yaxis"]["ticktext"], {trace["name"]: trace["x"] for trace in figure["data"]}
+
+
+def phased(vm: str, created_s: float, **changes: Any) -> MigrationRecord:
+    """Pending for 2 s, then scheduling 4, preparing 3 and 1, running 50."""
+    entered = ((0, "Pending"), (2, "Scheduling"), (6, "PreparingTarget"), (9, "TargetReady"), (10, "Running"))
+    phases = [*((created_s + after, phase) for after, phase in entered), (created_s + 60, "Succeeded")]
+    return migration(vm, "node-a", "node-b", created_s, created_s + 60, phases=phases, **changes)
+
+
+def test_an_eviction_is_told_from_the_request_until_the_metrics_show_it() -> None:
+    move = phased("a/1", 100.0)
+    followed = FollowedRecord("a/1", 97.0, move.vmim_uid, 160.0, 300.0)
+    rows, bars = bars_of(run_record(migrations=[move], followed=[followed]))
+    assert rows == ["a/1"]
+    assert bars == {
+        "requested": [3.0], "pending": [2.0], "scheduling": [4.0], "preparing": [4.0], "running": [50.0],
+        "settling": [140.0],
+    }  # fmt: skip
+    assert list(bars) == ["requested", "pending", "scheduling", "preparing", "running", "settling"]
+
+
+def test_only_the_first_attempt_was_requested_and_only_the_last_one_settles() -> None:
+    failed = phased("a/1", 100.0, outcome="Failed")
+    retry = phased("a/1", 200.0, attempt=2)
+    followed = FollowedRecord("a/1", 97.0, retry.vmim_uid, 260.0, 400.0)
+    rows, bars = bars_of(run_record(migrations=[failed, retry], followed=[followed]))
+    assert rows == ["a/1 failed", "a/1"]
+    assert bars["requested"] == [3.0, 0.0]
+    assert bars["settling"] == [0.0, 140.0]
+
+
+def test_what_still_settles_at_the_end_settles_until_then() -> None:
+    move = phased("a/1", 3500.0)
+    followed = FollowedRecord("a/1", 3499.0, move.vmim_uid, 3560.0)
+    assert bars_of(run_record(migrations=[move], followed=[followed]))[1]["settling"] == [40.0]
+
+
+def test_each_eviction_of_a_vm_has_its_own_request() -> None:
+    moves = [phased("a/1", 100.0), phased("a/1", 2000.0)]
+    followed = [FollowedRecord("a/1", m.created_s - 5.0, m.vmim_uid) for m in moves]
+    assert bars_of(run_record(migrations=moves, followed=followed))[1]["requested"] == [5.0, 5.0]
+
+
+def test_what_others_asked_for_was_not_requested_by_us() -> None:
+    move = phased("a/1", 100.0, asked_by="other")
+    assert (
+        "requested" not in bars_of(run_record(migrations=[move], followed=[FollowedRecord("a/1", 90.0)]))[1]
+    )
+
+
+def test_an_unknown_phase_has_its_own_name() -> None:
+    move = migration("a/1", "node-a", "node-b", 0.0, 9.0, phases=[(0.0, "Pending"), (4.0, "Synchronizing")])
+    assert bars_of(run_record(migrations=[move]))[1] == {"pending": [4.0], "Synchronizing": [5.0]}
+
+
+def test_of_many_evictions_the_longest_are_shown_below_the_median_of_all() -> None:
+    record = many_record()
+    rows, bars = bars_of(record)
+    assert rows[0] == "median of 200"
+    assert len(rows) == MAX_ROWS + 1
+    took = sorted((m.ended_s or 0.0) - m.created_s for m in record.migrations)
+    moving = [sum(seconds) - 1.0 for seconds in zip(*(bars[p] for p in bars if p != "settling"), strict=True)]
+    assert min(moving[1:]) == pytest.approx(took[-MAX_ROWS], abs=0.1)
+
+
+def test_a_run_of_the_rebalancer_knows_requests_and_settling() -> None:
+    asked = load_scenario("hotspot")
+    record = run(Run(msgspec.structs.replace(asked, minutes=16), 1, policy_for(asked), "")).record
+    _, bars = bars_of(record)
+    assert max(bars["requested"]) > 0
+    assert all(seconds < 5 for seconds in bars["requested"])
+    assert max(bars["settling"]) > 60
+
+
+# --- why nothing moved ---
+
+
+def test_a_run_in_which_nothing_was_over_utilised_says_so() -> None:
+    assert "No node was judged to be over-utilised, so no VM was considered." in text_of(
+        render([run_record()])
+    )
+
+
+def test_a_program_that_gives_no_reasons_is_not_said_to_have_had_none() -> None:
+    classes = np.full((121, 2), OVER)
+    record = run_record(samples=samples(np.full((121, 2), 0.9), node_class=classes))
+    assert "No reasons were recorded." in text_of(render([record]))
 
 
 def test_plots_without_anything_to_show_are_left_out() -> None:
