@@ -18,10 +18,11 @@ FIELDS = {"name", "taints", "before", "change", "by", "live", "subresource"}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``old`` changed by the JSON merge patch ``patch`` is ``new``."""
+    """``old`` changed by the JSON merge patch ``patch`` is ``new``. ``before`` makes any node one to try it on."""
 
     name: str
     legal: bool
+    before: Object
     old: Object
     patch: Object
     new: Object
@@ -58,14 +59,16 @@ def merge(document: Any, patch: Any) -> Any:
 def _case(row: Mapping[str, Any], legal: bool, base: Mapping[str, Any]) -> Case:
     assert row.keys() <= FIELDS, row
     taints = row.get("taints", {})
-    old = merge(copy.deepcopy(dict(base)), row.get("before", {}))
-    old = merge(old, {"spec": {"taints": _taints(taints.get("before", "absent"))}})
+    before = merge(row.get("before", {}), {})
+    before.setdefault("spec", {})["taints"] = _taints(taints.get("before", "absent"))
+    old = merge(copy.deepcopy(dict(base)), before)
     patch = copy.deepcopy(row.get("change", {}))
     if "after" in taints:
         patch.setdefault("spec", {})["taints"] = _taints(taints["after"])
     return Case(
         name=row["name"],
         legal=legal,
+        before=before,
         old=old,
         patch=patch,
         new=merge(old, patch),

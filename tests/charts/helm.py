@@ -32,12 +32,21 @@ def helm() -> str:
     pytest.skip("helm is not installed: hack/tools")
 
 
+class _Quoted(yaml.SafeDumper):
+    """Quotes all texts: to helm, `Y` is a truth value."""
+
+
+_Quoted.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+)
+
+
 def run_helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
     """With `values` as the last values file."""
     given = () if values is None else ("--values", "-")
     return subprocess.run(  # noqa: S603
         [helm(), *arguments, *given],
-        input=None if values is None else yaml.safe_dump(values, allow_unicode=True),
+        input=None if values is None else yaml.dump(values, Dumper=_Quoted, allow_unicode=True),
         capture_output=True,
         text=True,
         check=False,

@@ -12,7 +12,7 @@ from controller.cluster.objects import Taint
 from controller.taints.desired import APPROPRIATE, OVER, PREFIX, merged
 from tests.charts.admission import AdmissionPolicy
 from tests.charts.attacks import Case, read_cases
-from tests.charts.helm import NAMESPACE, RELEASE, Object, named, render
+from tests.charts.helm import NAMESPACE, RELEASE, Object, named, render, try_template
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}-soft-tainter"
 RECORDED = Path(__file__).parents[1] / "controller/cluster/data/watch-nodes.jsonl"
@@ -158,19 +158,14 @@ def test_keeps_to_the_language_of_kubernetes_1_30() -> None:
         assert [text for text in texts if newer in text] == []
 
 
-def test_the_prefix_is_the_program_s() -> None:
+def test_no_value_of_the_chart_changes_whose_taints_are_ours() -> None:
+    """The prefix is a constant of the program; a policy for another one would shut it out."""
     values = {"softTainter": {"admissionPolicy": {"taintPrefix": "taints.example.com"}}}
-    other = AdmissionPolicy(named(render(values=values), "ValidatingAdmissionPolicy", "soft-tainter")["spec"])
-    node = {"metadata": {"name": "n"}, "spec": {}}
-    ours = {**node, "spec": {"taints": [{"key": f"{PREFIX}/overutilized", "effect": "PreferNoSchedule"}]}}
-    theirs = {
-        **node,
-        "spec": {"taints": [{"key": "taints.example.com/overutilized", "effect": "PreferNoSchedule"}]},
-    }
-    assert policy().refusals(node, ours) == []
-    assert policy().refusals(node, theirs)
-    assert other.refusals(node, ours)
-    assert other.refusals(node, theirs) == []
+    assert "taintPrefix" in try_template(values=values).stderr
+    spec = named(objects(), "ValidatingAdmissionPolicy", "soft-tainter")["spec"]
+    texts = [e["expression"] for e in spec["variables"] if "startsWith" in e["expression"]]
+    assert len(texts) == 3
+    assert all(f't.key.startsWith("{PREFIX}/")' in text for text in texts)
 
 
 @pytest.mark.parametrize(

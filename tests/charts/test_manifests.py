@@ -2,8 +2,10 @@
 
 import configparser
 import fnmatch
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -23,6 +25,8 @@ from tests.charts.helm import (
     try_template,
 )
 from tests.charts.matrix import MATRIX, rendered
+from tests.charts.prometheus_operator import SCHEMAS
+from tests.simulator.promtool import check_rules
 
 COMMANDS = {"descheduler": descheduler, "soft-tainter": soft_tainter}
 CLUSTER_SCOPED = {
@@ -31,7 +35,7 @@ CLUSTER_SCOPED = {
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }
-OF_THE_PROMETHEUS_OPERATOR = {"PrometheusRule", "ServiceMonitor"}
+OF_THE_PROMETHEUS_OPERATOR = set(SCHEMAS)
 matrix = pytest.mark.parametrize("name", MATRIX)
 
 
@@ -58,6 +62,20 @@ def test_fits_the_schemas_of_kubernetes(name: str, version: str) -> None:
     for obj in rendered(name):
         if obj["kind"] not in OF_THE_PROMETHEUS_OPERATOR:
             kubernetes_validate.validate(obj, version, strict=True)
+
+
+@matrix
+def test_fits_the_schemas_of_the_prometheus_operator(name: str) -> None:
+    for obj in of_kind(rendered(name), *OF_THE_PROMETHEUS_OPERATOR):
+        jsonschema.validate(obj, SCHEMAS[obj["kind"]])
+
+
+@matrix
+def test_prometheus_understands_the_rules(name: str, tmp_path: Path) -> None:
+    for number, obj in enumerate(of_kind(rendered(name), "PrometheusRule")):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump(obj["spec"]), encoding="utf-8")
+        check_rules(file)
 
 
 @matrix

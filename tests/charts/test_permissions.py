@@ -2,6 +2,7 @@
 
 import pytest
 
+from e2e import privileges
 from tests.charts.helm import NAMESPACE, RELEASE, Object, named, of_kind
 from tests.charts.matrix import MATRIX, rendered
 
@@ -49,25 +50,7 @@ SOFT_TAINTER: Grants = {
 
 def grants(objects: list[Object], account: str) -> Grants:
     """Of our own roles."""
-    found: Grants = set()
-    for binding in of_kind(objects, "RoleBinding", "ClusterRoleBinding"):
-        if account not in {subject["name"] for subject in binding["subjects"]}:
-            continue
-        reference = binding["roleRef"]
-        if reference["name"] == "cluster-monitoring-view":
-            continue
-        (role,) = (
-            o for o in of_kind(objects, reference["kind"]) if o["metadata"]["name"] == reference["name"]
-        )
-        for rule in role["rules"]:
-            found |= {
-                (binding["metadata"].get("namespace", ""), f"{resource}.{group}".rstrip("."), name, verb)
-                for group in rule["apiGroups"]
-                for resource in rule["resources"]
-                for name in rule.get("resourceNames", [""])
-                for verb in rule["verbs"]
-            }
-    return found
+    return {tuple(grant)[1:] for grant in privileges.grants(objects, {account: account})}
 
 
 @pytest.mark.parametrize("name", ["openshift", "kubernetes"])

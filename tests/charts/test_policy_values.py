@@ -171,6 +171,16 @@ def test_the_schema_refuses_no_valid_policy(document: Document) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(document)] == []
 
 
+@pytest.mark.parametrize(
+    "text", ["Y", "n", "on", "NO", "null", "1e3", "0x10", "012", "2026-01-01", "1_000", "~", ".5"]
+)
+def test_a_text_that_looks_like_something_else_stays_a_text(text: str) -> None:
+    """As an expression, which may be any; in the values it is quoted."""
+    queries = [{"name": "a", "query": text, "window": "1m"}]
+    (query,) = policy_in(render(values={"policy": {"metrics": {"queries": queries}}})).metrics.queries
+    assert query.expression == text
+
+
 @settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(valid_documents)
 def test_what_is_rendered_means_what_the_values_say(document: Document) -> None:
