@@ -17,6 +17,7 @@ from e2e import tools
 NAMESPACE = "vm-rebalancer"
 RELEASE = "vm-rebalancer"
 CONFIG_MAP = f"{RELEASE}-policy"
+PROGRAMS = ("descheduler", "soft-tainter")
 REPLICAS = 2
 LEASE_S = 4.0
 """Shorter than the default, so that a test need not wait long for a lease to run out."""

@@ -1,5 +1,6 @@
 """What must hold in every case, whatever happens, judged by the cluster's truth."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -16,6 +17,8 @@ class Limits(NamedTuple):
 
     node: int
     total: int
+    stuck_after_s: float = math.inf
+    """Seconds of the cluster. What moves for longer is stuck, and counts on its node only."""
 
 
 def exceeded(truth: Truth, limits: Limits) -> list[str]:
@@ -39,14 +42,16 @@ def _crowd(move: Move, truth: Truth, limits: Limits) -> Iterator[tuple[int, str,
         and (other.ours or other.created_s < known_s)
     ]
     yield 1 + sum(other.source == move.source for other in others), "from that node", limits.node
-    yield 1 + len(others), "in the cluster", limits.total
+    stuck_s = move.created_s - limits.stuck_after_s + TOLD_AFTER_S * truth.speed
+    going = [other for other in others if other.created_s > stuck_s]
+    yield 1 + len(going), "in the cluster", limits.total
 
 
 def evicted_twice(requests: Sequence[Request]) -> list[str]:
-    """Pods that our programs have asked to evict more than once, dry runs aside."""
+    """Pods that our programs have asked to evict more than once, dry runs and requests turned away aside."""
     counts = Counter(
         f"{request.namespace}/{request.name}"
         for request in requests
-        if request.evicts and any(request.by(account) for account in ACCOUNTS)
+        if request.evicts and not request.turned_away and any(request.by(account) for account in ACCOUNTS)
     )
     return [pod for pod, count in counts.items() if count > 1]

@@ -20,9 +20,7 @@ from e2e.truth import Request, Truth, read_audit
 SPEED = 6
 SCENARIOS = Path(__file__).parent / "scenarios"
 ACCOUNTS = tuple(
-    chart.account(program, replica)
-    for program in ("descheduler", "soft-tainter")
-    for replica in range(chart.REPLICAS)
+    chart.account(program, replica) for program in chart.PROGRAMS for replica in range(chart.REPLICAS)
 )
 _ANSWER_S = 10.0
 
@@ -46,7 +44,8 @@ class Cluster:
         """The admin's."""
         self.files = directory / "prometheus"
         """Prometheus' configuration and rules, and a policy, all with times that suit the speed."""
-        self._audit = directory / "audit.jsonl"
+        self.audit = directory / "audit.jsonl"
+        """There once the cluster has been started."""
         self._process: Process | None = None
 
     def start(self, scenario: str, rendered: chart.Chart, settings: Sequence[str]) -> None:
@@ -58,7 +57,7 @@ class Cluster:
             ("--kubeconfig", self.kubeconfig),
             ("--speed", SPEED),
             ("--rbac", rbac),
-            ("--audit", self._audit),
+            ("--audit", self.audit),
             ("--prometheus-config", self.files),
             ("--prometheus-url", self._prometheus_url),
             *(("--account", f"{name}={self.kubeconfig_of(name)}") for name in ACCOUNTS),
@@ -162,7 +161,7 @@ class Cluster:
     # --- the audit log ---
 
     def requests(self) -> list[Request]:
-        return read_audit(self._audit)
+        return read_audit(self.audit)
 
     def writes_of(self, account: str) -> list[Request]:
         """What it has asked for that would change something, but for its Lease."""

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,17 @@ class Kubectl:
 
     def __call__(self, *arguments: str, text: str | None = None) -> str:
         """What it prints. Fails with what it complains about."""
-        done = subprocess.run(
+        done = self._run(arguments, text)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def refusal(self, *arguments: str) -> str:
+        """What it complains about; empty if it does not."""
+        done = self._run(arguments)
+        return done.stderr if done.returncode != 0 else ""
+
+    def _run(self, arguments: Sequence[str], text: str | None = None) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             [self._program, *arguments],
             input=text,
             env={**os.environ, **self._environment},
@@ -30,8 +41,6 @@ class Kubectl:
             timeout=WITHIN_S,
             check=False,
         )
-        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
-        return done.stdout
 
     def items(self, *arguments: str) -> list[dict[str, Any]]:
         """The objects that ``kubectl get`` with these arguments finds."""

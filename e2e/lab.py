@@ -1,5 +1,6 @@
 """A cluster, a Prometheus and the programs, each a process, for one test."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -10,7 +11,7 @@ import yaml
 from e2e import chart, claims
 from e2e.cluster import SPEED, Cluster, RefusedError
 from e2e.ports import Ports
-from e2e.processes import Processes
+from e2e.processes import PROGRAM, Processes
 from e2e.programs import Program
 from e2e.prometheus import Prometheus
 from e2e.truth import Truth
@@ -37,16 +38,22 @@ class Lab:
         self.cluster = Cluster(self.processes, directory, f"http://127.0.0.1:{prometheus_port}")
         self.prometheus = Prometheus(self.processes, self.cluster.files, prometheus_port)
         self.programs: list[Program] = []
+        self.launcher: Sequence[str] = [PROGRAM]
+        """What programs are started by from now on."""
+        self.environment: dict[str, str] = {}
+        """Of the programs that ``run`` starts, on top of what they need."""
+        self.stuck_after_s = math.inf
+        """``migrationTimeout`` in the cluster's seconds, where it matters."""
         self.restarts = False
         """Whether programs that end are started again, as the kubelet does; else none may end by itself."""
-        self._chart = chart.Chart([])
+        self.chart = chart.Chart([])
         self._policy: Document = {}
         self._foreign_taints: Mapping[str, frozenset[tuple[str, str, str]]] = {}
 
     def start(self, scenario: str, *settings: str, chart_values: tuple[str, ...] = ()) -> None:
         """Serve the cluster and its metrics. ``settings``: of the scenario; ``chart_values``: as for helm."""
-        self._chart = chart.Chart.render(*chart_values)
-        self.cluster.start(scenario, self._chart, settings)
+        self.chart = chart.Chart.render(*chart_values)
+        self.cluster.start(scenario, self.chart, settings)
         self.until(self._is_served, STARTS_WITHIN_S, "the cluster is served")
         self._foreign_taints = self.cluster.foreign_taints()
         self._policy = yaml.safe_load((self.cluster.files / "policy.yaml").read_text(encoding="utf-8"))
@@ -75,23 +82,25 @@ class Lab:
     @property
     def limits(self) -> claims.Limits:
         limits = self._policy["evictions"]["limits"]
-        return claims.Limits(limits["node"], limits["total"])
+        return claims.Limits(limits["node"], limits["total"], self.stuck_after_s)
 
     # --- the programs ---
 
     def launch(self, account: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
         """Start a program."""
-        program = Program(self.processes, account, arguments, environment, self._ports.free())
+        program = Program(self.processes, account, self.launcher, arguments, environment, self._ports.free())
         self.programs.append(program)
         return program
 
     def run(self, program: str, *flags: str, replicas: int = 1) -> list[Program]:
         """Start replicas as the chart does, and wait until they have read the cluster."""
-        arguments = [*self._chart.arguments(program), *flags]
+        arguments = [*self.chart.arguments(program), *flags]
         accounts = [chart.account(program, replica) for replica in range(replicas)]
         kubeconfigs = {account: str(self.cluster.kubeconfig_of(account)) for account in accounts}
         started = [
-            self.launch(account, arguments, {"VM_REBALANCER_KUBECONFIG": kubeconfigs[account]})
+            self.launch(
+                account, arguments, {**self.environment, "VM_REBALANCER_KUBECONFIG": kubeconfigs[account]}
+            )
             for account in accounts
         ]
         for one in started:
@@ -142,7 +151,7 @@ class Lab:
 
     def let_pass(self, seconds: float) -> None:
         """Let the cluster live on for so long, in real time, while everybody has the chance to do wrong."""
-        end_s = self.cluster.truth().now_s + seconds * SPEED
+        end_s = self.until_truth(lambda _: True, seconds + 10, "the cluster answers").now_s + seconds * SPEED
         self.until_truth(lambda truth: truth.now_s >= end_s, 2 * seconds + 10, f"{seconds:g} s have passed")
 
     # --- the end ---

@@ -6,33 +6,38 @@ from http.client import HTTPConnection
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.processes import PROGRAM, Process, Processes
+from e2e.processes import Process, Processes
 from e2e.waiting import NOT_YET
 
 _ANSWER_S = 5.0
 
 
 class Program:
-    """What its arguments do not say, where it listens and which cluster it talks to, comes by its environment."""
+    """What its arguments do not say, where it listens and which cluster it talks to, comes by its environment.
+
+    ``launcher``: what starts it.
+    """
 
     def __init__(
         self,
         processes: Processes,
         account: str,
+        launcher: Sequence[str],
         arguments: Sequence[str],
         environment: Mapping[str, str],
         port: int,
     ) -> None:
         self._processes = processes
         self.account = account
+        self._launcher = launcher
         self._arguments = arguments
         self._environment = {**environment, "VM_REBALANCER_LISTEN": f"127.0.0.1:{port}"}
-        self._port = port
+        self.port = port
         self.process = self._start()
         self.restarts = 0
 
     def _start(self) -> Process:
-        return self._processes.start(self.account, [PROGRAM, *self._arguments], self._environment)
+        return self._processes.start(self.account, [*self._launcher, *self._arguments], self._environment)
 
     def start_again(self) -> None:
         """As the kubelet does with a container that has ended."""
@@ -59,6 +64,18 @@ class Program:
         """The values of all samples of ``vm_rebalancer_<name>``."""
         return [value for value, _ in self._samples(name)]
 
+    def page(self) -> dict[str, list[tuple[float, dict[str, str]]]]:
+        """Its whole page of metrics: name -> values and labels."""
+        found: dict[str, list[tuple[float, dict[str, str]]]] = {}
+        for family in text_string_to_metric_families(self._get("/metrics")[1]):
+            for sample in family.samples:
+                found.setdefault(sample.name, []).append((sample.value, sample.labels))
+        return found
+
+    def series_count(self) -> int:
+        """How many samples its page of metrics has."""
+        return sum(len(family.samples) for family in text_string_to_metric_families(self._get("/metrics")[1]))
+
     def _samples(self, name: str) -> Iterator[tuple[float, dict[str, str]]]:
         for family in text_string_to_metric_families(self._get("/metrics")[1]):
             for sample in family.samples:
@@ -82,7 +99,7 @@ class Program:
 
     def _get(self, path: str) -> tuple[int, str]:
         """Raises OSError, HTTPException."""
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_S)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_S)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

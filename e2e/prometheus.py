@@ -1,16 +1,39 @@
-"""A real Prometheus that scrapes the simulated cluster and evaluates the chart's recording rules."""
+"""A real Prometheus that scrapes the simulated cluster and the programs, and evaluates the chart's recording rules."""
 
+import json
+import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import yaml
 
 from e2e import tools
 from e2e.cluster import SPEED
 from e2e.processes import Process, Processes
 
 _LOOKBACK_S = 300 / SPEED
+_ANSWER_S = 10.0
+_TARGETS = "programs.json"
+
+
+class Target(NamedTuple):
+    """A program to scrape, with the labels that the chart's ServiceMonitor gives it."""
+
+    job: str
+    pod: str
+    port: int
+
+
+class Sample(NamedTuple):
+    """One element of an instant vector."""
+
+    labels: Mapping[str, str]
+    value: float
 
 
 class Prometheus:
@@ -27,6 +50,13 @@ class Prometheus:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
+        config = self._files / "prometheus.yml"
+        document = yaml.safe_load(config.read_text(encoding="utf-8"))
+        if "programs" not in {job["job_name"] for job in document["scrape_configs"]}:
+            document["scrape_configs"].append(
+                {"job_name": "programs", "file_sd_configs": [{"files": [str(self._files / _TARGETS)]}]}
+            )
+            config.write_text(yaml.safe_dump(document), encoding="utf-8")
         self._process = self._processes.start(
             "prometheus",
             [
@@ -39,6 +69,34 @@ class Prometheus:
             ],
             {"GOMAXPROCS": "1"},
         )
+
+    def scrape(self, targets: Iterable[Target], namespace: str) -> None:
+        """These programs from now on, each at its port of this machine. It takes a moment."""
+        groups = [
+            {
+                "targets": [f"127.0.0.1:{target.port}"],
+                "labels": {"namespace": namespace, "job": target.job, "pod": target.pod},
+            }
+            for target in targets
+        ]
+        new = self._files / f"{_TARGETS}.new"
+        new.write_text(json.dumps(groups), encoding="utf-8")
+        os.replace(new, self._files / _TARGETS)  # never seen half written
+
+    def ask(self, expression: str) -> list[Sample]:
+        """The answer to an instant query. Raises OSError, HTTPException."""
+        answer = self._get(f"/api/v1/query?{urlencode({'query': expression})}")
+        assert answer["status"] == "success", answer
+        assert answer["data"]["resultType"] == "vector", answer
+        return [Sample(element["metric"], float(element["value"][1])) for element in answer["data"]["result"]]
+
+    def _get(self, path: str) -> Any:
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_S)
+        try:
+            connection.request("GET", path)
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
 
     def kill(self) -> None:
         """Connections to it are refused from now on."""

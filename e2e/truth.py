@@ -5,6 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+_BUSY = "Too many requests"
+
 
 class Move(msgspec.Struct, frozen=True):
     """One VirtualMachineInstanceMigration. Times are seconds of the cluster since its start."""
@@ -88,6 +90,10 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     dry_run: bool
     status: int
+    api_group: str = ""
+    path: str = ""
+    message: str = ""
+    """Of a refusal."""
 
     @property
     def writes(self) -> bool:
@@ -102,6 +108,11 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def evicts(self) -> bool:
         return self.subresource == "eviction" and not self.dry_run
+
+    @property
+    def turned_away(self) -> bool:
+        """Refused before anybody looked at it: by the flow control, or for want of a known token."""
+        return self.status == 401 or (self.status == 429 and self.message.startswith(_BUSY))
 
     def by(self, account: str) -> bool:
         return self.user.endswith(f":{account}")
