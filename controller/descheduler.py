@@ -89,6 +89,11 @@ class Descheduler:
     def ledger(self) -> LedgerView:
         return self._ledger.view()
 
+    @property
+    def rebuilt(self) -> bool:
+        """Whether the ledger knows what was on the move when this program started."""
+        return self._rebuilt
+
     def start(self, alarm: Alarm | None = None) -> None:
         """Begin to refresh. ``alarm``: one that was raised before a restart."""
         if alarm is not None:
@@ -162,8 +167,8 @@ class Descheduler:
         if not self._ledger.try_open(entry, view.version):
             self._plan_again(node)  # the ledger has changed since the view
             return None
+        self._observer.transition(None, entry)  # before anybody tells what became of it
         self.workers.add(Follow(entry.vm))  # whatever happens now, the entry is looked after
-        self._observer.transition(None, entry)
         return self._evict(plan, entry, policy)
 
     def _plan(self, node: str, policy: Policy) -> tuple[Plan | None, LedgerView]:

@@ -63,7 +63,7 @@ class Following:
                 waits.append(wait)
         if vmi is not None and (found := self._take_up(vmi, policy)) is not None:
             waits.extend(filter(None, [next_look(found, timing, now)]))
-        return Again(min(waits)) if waits else None
+        return Again(max(min(waits), LOOK_AGAIN)) if waits else None
 
     def _look_up(self, entry: Entry, timing: Timing) -> Entry:
         """No sign came: ask the API itself, once, before the eviction is given up for lost."""
@@ -80,12 +80,13 @@ class Following:
         """Have the ledger show what became of an entry; False if it shows something newer."""
         if after is before:
             return True
-        if not self._ledger.observe(before, after):
+        rest = None
+        if after.ours and after.phase in (Phase.LOST, Phase.CANCELLED):
+            why, cooldown = f"its last eviction was {after.phase}", policy.evictions.cooldown
+            rest = Refusal.after(why, cooldown.base, self._clock.now())
+        if not self._ledger.observe(before, after, rest):
             return False
         self._observer.transition(before, after)
-        if after.ours and after.phase in (Phase.LOST, Phase.CANCELLED):
-            why, rest = f"its last eviction was {after.phase}", policy.evictions.cooldown.base
-            self._ledger.refuse(after.vmi_uid, Refusal.after(why, rest, self._clock.now()))
         freed = before.holds_slot() and not after.holds_slot()
         if freed or (before.counts_cluster_wide() and not after.counts_cluster_wide()):
             self._wake()

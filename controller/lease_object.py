@@ -50,7 +50,8 @@ class LeaseObject:
         return f"lease {self._namespace}/{self._name}"
 
     def annotation(self, name: str) -> str | None:
-        metadata = self._content["metadata"] if self._content else {}
+        content = self._content  # read once: any thread may ask
+        metadata = content["metadata"] if content else {}
         text = (metadata.get("annotations") or {}).get(name)
         return text if isinstance(text, str) else None
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from informers.errors import Garbled, as_shown, from_status
+from informers.errors import SHORT, Garbled, as_shown, from_status
 from informers.store import ObjectKey, T
 from informers.watchstate import INITIAL_EVENTS_END, Event, Failed, Page
 
@@ -21,6 +21,8 @@ Item = TypeVar("Item")
 
 _NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LOOKED_AT = 400
+_LONGEST_NAME = 320
+"""Namespace and name: 63 and 253, and a slash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ class Decoder(Generic[T]):
         except _NOT_DECODED:
             metadata = _Metadata()
         name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-        self._report(Undecodable(f"{name or 'an object without a name'} stays what it was: {error}"))
+        who = as_shown(name, _LONGEST_NAME) or "an object without a name"
+        self._report(Undecodable(f"{who} stays what it was: {as_shown(str(error), SHORT)}"))
         old = self._stored(ObjectKey(metadata.namespace, metadata.name))
         return metadata, old if old is not None and old.metadata.uid == metadata.uid else None
 

@@ -108,8 +108,11 @@ class Ledger:
             self._changed()
             return True
 
-    def observe(self, before: Entry, after: Entry) -> bool:
-        """Put the entry's next state in place of the one it was computed from; False if that is no longer there."""
+    def observe(self, before: Entry, after: Entry, rest: Refusal | None = None) -> bool:
+        """Put the entry's next state in place of the one it was computed from; False if that is no longer there.
+
+        ``rest``: noted with it, so that nobody picks the VM in between.
+        """
         with self._lock:
             if self._entries.get(before.pod_uid) is not before:
                 return False
@@ -117,6 +120,9 @@ class Ledger:
                 self._entries[after.pod_uid] = after
             else:
                 del self._entries[before.pod_uid]
+            if rest is not None:
+                self._refusals[after.vmi_uid] = rest
+                self._memory = None
             self._changed()
             return True
 

@@ -9,7 +9,7 @@ from controller.cluster.objects import MigrationState
 from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Entry, Phase
 from controller.evictions.ledger import Ledger
-from controller.evictions.views import Alarm
+from controller.evictions.views import Alarm, Refusal
 from controller.policy.model import Cooldown, Limits, Mode
 from tests.builders import launcher, node, vmi
 from tests.controller.controlled_cluster import pod, with_evictions, with_vms
@@ -160,10 +160,10 @@ def test_an_answer_noted_between_a_look_and_its_note_lets_it_look_again(
     cluster.start()
     observe = Ledger.observe
 
-    def overtaken(ledger: Ledger, before: Entry, after: Entry) -> bool:
+    def overtaken(ledger: Ledger, before: Entry, after: Entry, rest: Refusal | None) -> bool:
         monkeypatch.setattr(Ledger, "observe", observe)
         ledger.confirm(before.pod_uid)
-        return observe(ledger, before, after)
+        return observe(ledger, before, after, rest)
 
     monkeypatch.setattr(Ledger, "observe", overtaken)
     cluster.mark("vm-1")

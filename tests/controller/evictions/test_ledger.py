@@ -250,6 +250,18 @@ def test_a_rebuild_replaces_entries_and_memory(ledger: Ledger) -> None:
     assert view.failures == {}
 
 
+def test_what_ended_badly_rests_from_the_very_moment_its_slot_is_free(ledger: Ledger) -> None:
+    """In between somebody would pick the same VM again, or take its mark for another descheduler's."""
+    first = opened(ledger, entry())
+    rest = Refusal("its last eviction was Lost", START + HOUR)
+    version = ledger.view().version
+    assert ledger.observe(first, replace(first, phase=Phase.LOST), rest)
+    assert ledger.view().version == version + 1, "in one step"
+    assert ledger.view().refusals == {"vmi-vm-1": rest}
+    assert not ledger.observe(first, replace(first, phase=Phase.LOST), Refusal("again", START))
+    assert ledger.view().refusals == {"vmi-vm-1": rest}
+
+
 def test_a_rebuild_keeps_refusals_and_the_alarm(ledger: Ledger) -> None:
     """Neither can be read off the cluster."""
     ledger.refuse("vmi-vm-1", Refusal("no", START))
