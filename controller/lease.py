@@ -25,7 +25,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from threading import Event, Lock
+from threading import Condition, Event, Lock
+from typing import Protocol
 
 import msgspec
 
@@ -96,6 +97,44 @@ class _Term:
     renewed_s: float
     safe_s: float
     """From then on no predecessor can be writing."""
+
+
+class Pauses(Protocol):
+    """Ends the election when it is set; a wait may end early, and then the lease is renewed early."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it is set."""
+
+
+class Stop:
+    """Like ``threading.Event``, but for ``hurry``: it ends a wait without setting it. For any thread."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._set = False
+        self._hurried = False
+
+    def set(self) -> None:
+        with self._changed:
+            self._set = True
+            self._changed.notify_all()
+
+    def hurry(self) -> None:
+        """What waits shall not wait any longer, this once."""
+        with self._changed:
+            self._hurried = True
+            self._changed.notify_all()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, timeout: float) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._set or self._hurried, timeout)
+            self._hurried = False
+            return self._set
 
 
 class LeaderElection:
@@ -216,7 +255,7 @@ class LeaderElection:
         ours = record is not None and record.holder_identity == self._identity
         return (record.lease_duration_seconds or 0) if record is not None and ours else 0
 
-    def run(self, stop: Event) -> bool:
+    def run(self, stop: Pauses) -> bool:
         """Acquire the lease, renew it, and give it back when ``stop`` is set; once.
 
         True: stopped. False: leadership was lost. Once it has returned, or raised, writes are never allowed again.

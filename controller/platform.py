@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from controller.cluster.caches import ClusterCaches
 from controller.cluster.resources import RESOURCES, ConfigMap, config_map
 from controller.evictions.views import Alarm
-from controller.lease import LeaderElection, LeaseTiming, ShutdownAlarm
+from controller.lease import LeaderElection, LeaseTiming, ShutdownAlarm, Stop
 from controller.policy.watch import PolicyState, PolicyWatch
 from controller.telemetry.calls import note_calls
 from controller.telemetry.collect import Reading, Readings, of_informers, of_lease, of_taints
@@ -66,6 +66,8 @@ class Platform:
         self.clock = SystemClock()
         self.rng = random.Random(options.identity)  # noqa: S311 - jitter
         self.stop = Event()
+        self.give_back = Stop()
+        """Ends the election."""
         self.transport = connect(options)
         self.caches = ClusterCaches()
         self.registry = CollectorRegistry()
@@ -154,6 +156,7 @@ class Platform:
         if self.election is not None:
             with self._alarm_lock:
                 self.election.keep_alarm(ShutdownAlarm(alarm.reason, alarm.policy_digest))
+            self.give_back.hurry()  # a crash before the next renewal would lose it
 
     def known_alarm(self) -> Alarm | None:
         kept = self.election.alarm() if self.election is not None else None

@@ -190,7 +190,6 @@ class _Run:
         self._platform = platform
         self._program = make(platform)
         self._lost = Event()
-        self._give_back = Event()
         self._lease_thread: Thread | None = None
         self._policy_workers: Workers[str] = Workers(
             WorkQueue(), self._look_at_policy, platform.clock, platform.emitter.failed
@@ -265,7 +264,7 @@ class _Run:
         assert self._platform.election is not None  # noqa: S101 - started only then
         held = False
         try:
-            held = self._platform.election.run(self._give_back)
+            held = self._platform.election.run(self._platform.give_back)
         except Exception:
             log.exception("the lease is given up")
         finally:  # without the lease nothing is left to do
@@ -301,7 +300,7 @@ class _Run:
             log.warning("a handler is still running; its request ends with the process")
         for companion in self._program.companions:
             companion.stop(COMPANION_STOPS_WITHIN)
-        self._give_back.set()
+        self._platform.give_back.set()
         if self._lease_thread is not None:
             self._lease_thread.join(LEASE_STOPS_WITHIN_S)
         rest: list[Workers[str] | Reflector[Any]] = [

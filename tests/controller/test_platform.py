@@ -223,3 +223,10 @@ def test_without_election_an_alarm_is_said_all_the_same(
     with caplog.at_level(logging.CRITICAL):
         made(tmp_path).emitter.alarmed(Alarm("a VM went down", "digest"), entry())
     assert "a VM went down" in caplog.text
+
+
+def test_a_raised_alarm_is_written_at_once(leading: Leading, monkeypatch: pytest.MonkeyPatch) -> None:
+    hurried: list[bool] = []
+    monkeypatch.setattr(leading.platform.give_back, "hurry", lambda: hurried.append(True))
+    leading.raise_alarm()
+    assert hurried == [True]

@@ -1,13 +1,17 @@
 """The shutdown alarm, which the Lease keeps over the end of the process that raised it."""
 
 import json
+import threading
+from datetime import timedelta
 
 import pytest
 
-from controller.lease import SHUTDOWN_ALARM, ShutdownAlarm
+from controller.lease import SHUTDOWN_ALARM, LeaseTiming, ShutdownAlarm, Stop
+from informers.clock import SystemClock
 from informers.errors import Unreachable
 from tests.controller.io.fake_api import LeaseServer
 from tests.controller.io.lease_world import OTHER, Steps, election, manual_clock
+from tests.simulator.apiserver.harness import until
 
 
 def test_an_alarm_survives_the_process_that_raised_it():
@@ -102,3 +106,23 @@ def test_an_alarm_that_cannot_be_read_is_reported_and_is_none(text, caplog):
     me.run(Steps(clock, lambda: found.append(me.alarm())))
     assert found == [None]
     assert SHUTDOWN_ALARM in caplog.text
+
+
+def test_an_alarm_need_not_wait_for_the_next_renewal():
+    """A crash before that would lose it. The next renewal is a quarter of an hour away."""
+    server, stop = LeaseServer(), Stop()
+    hour = timedelta(hours=1)
+    timing = LeaseTiming(lease_duration=hour, renew_deadline=hour / 2, retry_period=hour / 4)
+    me = election(server, SystemClock(), timing=timing)
+    runner = threading.Thread(target=me.run, args=(stop,))
+    runner.start()
+    try:
+        until(me.is_leader)
+        me.keep_alarm(ShutdownAlarm("r", "d"))
+        stop.hurry()
+        until(lambda: SHUTDOWN_ALARM in server.annotations)
+        assert not stop.is_set()
+    finally:
+        stop.set()
+        runner.join()
+    assert server.spec["holderIdentity"] == ""
