@@ -73,7 +73,7 @@ class Platform:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        self.metrics = Metrics(self.registry)
+        self.metrics = Metrics(self.registry, evicts="vmis" in resources)  # who sees no VMs evicts none
         self.election = self._election()
         # Held while an alarm is kept or forgotten: a new one must not be taken for the old one.
         self._alarm_lock = Lock()

@@ -136,6 +136,8 @@ class NodePlan(Shown, frozen=True, kw_only=True):
     rest: Why | None
     passed_over: tuple[PassedOver, ...]
     """Most frequent reason first."""
+    passed_over_at: datetime | None = None
+    """When that was so, if nobody has looked at the VMs since."""
 
 
 class Head(Shown, frozen=True, kw_only=True):

@@ -1,40 +1,22 @@
-"""Composition root: from command-line options to a running program, and down again.
+"""From command-line options to a running program, and down again.
 
 Standing by, a replica lists and watches, and knows the policy; it decides once it holds the lease. Without the lease no
 request that writes leaves any more, and the process ends, so that a fresh one starts from the cluster's state.
 """
 
 import logging
-import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any, Protocol
+from typing import Any
 
 from controller.cluster.resources import RESOURCES
-from controller.cluster.view import ClusterView
-from controller.descheduler import Descheduler
-from controller.evictions.api import EvictionRequests
-from controller.evictions.views import LedgerView
-from controller.health import Check, HealthServer, Page
-from controller.keys import Refresh
-from controller.platform import Options, Platform, named
-from controller.ports import DescheduleObserver
-from controller.softtainter import Refresh as TainterRefresh
-from controller.softtainter import SoftTainter
-from controller.taints.patch import TaintPatcher
+from controller.composition import Program, descheduler, soft_tainter
+from controller.evictions.entry import VmKey
+from controller.health import Check, HealthServer
+from controller.platform import Options, Platform
 from controller.telemetry.collect import Reading, Readings, of_queue
-from controller.telemetry.decisions import DecisionLog
-from controller.telemetry.events import EventObserver, PolicyEvents
-from controller.telemetry.export import ConfigurationError, SpanExport, exporting
-from controller.telemetry.fanout import DescheduleFanout
-from controller.telemetry.foreign import foreign_marks
-from controller.telemetry.otlp import SERVICE
-from controller.telemetry.recorder import EventRecorder
-from controller.telemetry.tracing import Tracer
-from controller.utilization.prometheus import PrometheusSource
 from informers.reflector import Reflector
 from informers.workers import Again, Workers
 from informers.workqueue import WorkQueue
@@ -54,133 +36,14 @@ REST_STOPS_WITHIN_S = 0.8
 HEALTH_STOPS_WITHIN = timedelta(seconds=0.5)
 
 
-class Companion(Protocol):
-    """Tells of the decisions beside the workers. Nothing leaves it after ``stop``, which says whether it has ended."""
-
-    def start(self) -> None: ...
-
-    def stop(self, within: timedelta) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """``start`` is called once this replica may decide, ``wake`` whenever the policy has changed.
-
-    ``hush`` ends a query that is under way, so that stopping does not wait for it. ``companions`` are started before
-    the first decision and stopped after the last, in this order.
-    """
-
-    workers: Workers[Any]
-    start: Callable[[], None]
-    wake: Callable[[], None]
-    hush: Callable[[], None]
-    companions: Sequence[Companion] = ()
-    pages: Mapping[str, Page] = field(default_factory=dict)
-    """Of the health port, by path."""
-
-
 def run_descheduler(options: Options) -> int:
     """Run until stopped (0) or until the lease is lost (1). Raises StartError."""
-    return _Run(Platform(options, frozenset(RESOURCES)), _descheduler).go()
+    return _Run(Platform(options, frozenset(RESOURCES)), descheduler).go()
 
 
 def run_soft_tainter(options: Options) -> int:
     """Run until stopped (0) or until the lease is lost (1). Raises StartError."""
-    return _Run(Platform(options, frozenset({"nodes"})), _soft_tainter).go()
-
-
-def _descheduler(platform: Platform) -> Program:
-    source = PrometheusSource()
-    observers: list[DescheduleObserver] = [platform.emitter]
-    companions: list[Companion] = []
-    recorder = _event_recorder(platform)
-    view = ClusterView.over(platform.caches)
-    observers.append(EventObserver(recorder, view, platform.policy.current, platform.clock))
-    companions.append(recorder)
-    if (export := _span_export(platform)) is not None:
-        observers.append(_tracer(platform, export))
-        companions.append(export)
-    decisions = _decision_log(platform, view, lambda: descheduler.ledger)
-    observers.append(decisions)
-    descheduler = Descheduler(
-        platform.caches,
-        source,
-        EvictionRequests(platform.transport, platform.time_to_write),
-        DescheduleFanout(*observers),
-        platform.policy.current,
-        platform.clock,
-    )
-    platform.emitter.show_ledger(lambda: descheduler.ledger, platform.policy.current)
-    platform.caches.vmis.add_handler(
-        foreign_marks(lambda: descheduler.ledger, platform.may_write), platform.emitter.foreign_mark
-    )
-    return Program(
-        descheduler.workers,
-        lambda: descheduler.start(platform.known_alarm()),
-        lambda: descheduler.workers.add(Refresh()),
-        source.close,
-        companions,
-        {"/debug/decisions": decisions.page},
-    )
-
-
-def _decision_log(platform: Platform, view: ClusterView, ledger: Callable[[], LedgerView]) -> DecisionLog:
-    election = platform.election
-    return DecisionLog(
-        view,
-        ledger,
-        platform.policy.current,
-        platform.clock,
-        platform.options.identity,
-        platform.may_write,
-        (lambda: election.holder) if election is not None else (lambda: ""),
-    )
-
-
-def _event_recorder(platform: Platform) -> EventRecorder:
-    recorder = EventRecorder(
-        platform.transport,
-        platform.time_to_write,
-        platform.policy.current,
-        platform.clock,
-        platform.metrics.events_dropped,
-    )
-    config_map = platform.options.policy_config_map
-    if config_map:  # a file is no object that Events could be on
-        about = PolicyEvents(recorder, platform.config_maps.lister, *named(config_map, "--policy-configmap"))
-        platform.policy.subscribe(about.changed)
-    return recorder
-
-
-def _span_export(platform: Platform) -> SpanExport | None:
-    """``None`` unless traces are asked for. What is wrong with how they are keeps nobody from evicting."""
-    identity, dropped = platform.options.identity, platform.metrics.spans_dropped.inc
-    try:
-        return exporting(os.environ, SERVICE, identity, platform.clock, dropped)
-    except ConfigurationError as error:
-        log.error("there are no traces: %s", error)  # noqa: TRY400 - the text says it all
-        return None
-
-
-def _tracer(platform: Platform, export: SpanExport) -> Tracer:
-    election = platform.election
-    told_until = (lambda: election.former_renewal) if election is not None else (lambda: None)
-    return Tracer(platform.caches, platform.clock, export.send, platform.options.identity, told_until)
-
-
-def _soft_tainter(platform: Platform) -> Program:
-    source = PrometheusSource()
-    tainter = SoftTainter(
-        platform.caches.nodes,
-        source,
-        TaintPatcher(platform.transport, platform.time_to_write),
-        platform.emitter,
-        platform.policy.current,
-        platform.clock,
-    )
-    return Program(
-        tainter.workers, tainter.start, lambda: tainter.workers.add(TainterRefresh()), source.close
-    )
+    return _Run(Platform(options, frozenset({"nodes"})), soft_tainter).go()
 
 
 class _Run:
@@ -191,12 +54,13 @@ class _Run:
         self._program = make(platform)
         self._lost = Event()
         self._lease_thread: Thread | None = None
-        self._policy_workers: Workers[str] = Workers(
-            WorkQueue(), self._look_at_policy, platform.clock, platform.emitter.failed
+        # What may take a moment and must hold up neither decisions nor an informer.
+        self._policy_workers: Workers[str | VmKey] = Workers(
+            WorkQueue(), self._look_aside, platform.clock, platform.emitter.failed
         )
         platform.config_maps.add_handler(lambda _: ["policy"], self._policy_workers.add)
+        platform.caches.vmis.add_handler(self._program.foreign_marks, self._policy_workers.add)
         platform.policy.subscribe(lambda _: self._program.wake())
-        platform.metrics.queue_depth.set_function(self._queue_depth)
         platform.registry.register(Readings(self._readings))
 
     def go(self) -> int:
@@ -233,10 +97,6 @@ class _Run:
         longest_s = max(workers.statistics().longest_running_s for workers in every)
         return f"a handler has been running for {longest_s:.0f} s" if longest_s > HANDLER_WITHIN_S else ""
 
-    def _queue_depth(self) -> float:
-        queue = self._program.workers.statistics().queue
-        return float(queue.ready + queue.delayed)
-
     def _readings(self) -> Iterator[Reading]:
         yield from of_queue("decisions", self._program.workers.statistics())
         yield from of_queue("policy", self._policy_workers.statistics())
@@ -245,7 +105,10 @@ class _Run:
         thread = self._lease_thread
         return "the thread of the lease has ended" if thread is not None and not thread.is_alive() else ""
 
-    def _look_at_policy(self, _: str) -> Again:
+    def _look_aside(self, key: str | VmKey) -> Again | None:
+        if isinstance(key, VmKey):
+            self._platform.emitter.foreign_mark(key)
+            return None
         if not self._platform.options.policy_config_map or self._platform.config_maps.has_synced:
             self._platform.policy.reload()
         return Again(LOOK_AT_POLICY)
@@ -303,7 +166,7 @@ class _Run:
         self._platform.give_back.set()
         if self._lease_thread is not None:
             self._lease_thread.join(LEASE_STOPS_WITHIN_S)
-        rest: list[Workers[str] | Reflector[Any]] = [
+        rest: list[Workers[str | VmKey] | Reflector[Any]] = [
             self._policy_workers,
             *self._platform.reflectors.values(),
         ]

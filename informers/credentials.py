@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING
 
 from urllib3 import PoolManager
@@ -150,13 +150,16 @@ def in_cluster() -> Credentials:
 
 
 class _Log(logging.Filter):
-    """Takes what is logged by the root logger itself, which nobody does but the ``kubernetes`` package."""
+    """Takes what this thread logs by the root logger itself: there, that is the ``kubernetes`` package only."""
 
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []
+        self._thread = get_ident()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if get_ident() != self._thread:
+            return True
         self.said.append(record.getMessage())
         return False
 

@@ -9,22 +9,18 @@ Rules: ``k8s.io/apimachinery/pkg/api/errors`` and ``metav1.Status``.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
+from informers.secrets import without, without_secrets
+
 SHORT = 300
 """How many characters of a body that is no ``Status`` (an HTML page of a proxy, say) go into the message."""
 LONGEST_TEXT = 4_000
 """How many characters of each text in a ``Status`` are kept."""
-
-
-_CREDENTIALS = re.compile(
-    r"(?i)\b(bearer|basic)\s+(?!(?:auth\w*|tokens?|credentials?|realm)\b)[^\s\"'<>&,;]+"
-)
-"""As somebody shows them who repeats a request."""
 
 
 class Cause(NamedTuple):
@@ -144,10 +140,14 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def as_shown(text: str, at_most: int) -> str:
-    """What a server says, as a message repeats it: on one printable line, bounded, and without credentials."""
-    printable = "".join(c if c.isprintable() else " " for c in text[: 4 * at_most])
-    return _CREDENTIALS.sub(r"\1 ***", " ".join(printable.split()))[:at_most]
+def as_shown(text: str, at_most: int, known: Iterable[str] = ()) -> str:
+    """What somebody else says, as a message repeats it: on one printable line, bounded, and without secrets.
+
+    ``known``: values of the headers that he was sent.
+    """
+    shown = without(known, text[: 4 * at_most])
+    printable = "".join(c if c.isprintable() else " " for c in shown)
+    return without_secrets(" ".join(printable.split()))[:at_most]
 
 
 def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:

@@ -34,6 +34,7 @@ from informers import credentials
 from informers.connection import Exchange, in_words, waiting
 from informers.credentials import Access, Credentials
 from informers.errors import ApiError, Garbled, NoAnswer, Unauthorized, Unreachable, from_response
+from informers.secrets import without
 
 log = logging.getLogger(__name__)
 
@@ -299,15 +300,8 @@ def _error_of(response: BaseHTTPResponse, identity: Mapping[str, str]) -> ApiErr
         log.debug("the body of an answer with status %d is lost", response.status)
     finally:
         _done_with(response)
-    return from_response(response.status, _without(identity.values(), body), response.headers)
-
-
-def _without(secrets: Iterable[str], body: bytes) -> bytes:
-    for secret in secrets:
-        credentials = secret.split(maxsplit=1)[-1]  # behind the scheme's name
-        for form in (credentials, credentials.replace("/", "\\/")):  # JSON may be written either way
-            body = body.replace(form.encode(), b"***")
-    return body
+    shown = without(identity.values(), body.decode("latin-1")).encode("latin-1")  # headers are ASCII
+    return from_response(response.status, shown, response.headers)
 
 
 def _broken_off(status: int, error: Exception) -> ApiError:

@@ -15,6 +15,9 @@ from controller.evictions.entry import Phase
 from controller.evictions.views import LedgerView
 from controller.policy.model import Limits, Policy
 
+CODES = frozenset({"ShutdownAlarm", "UnsettledArrivals", "NodeBreaker", "NodeLimit", "TotalLimit"})
+"""Of the reasons here. With one of them, no look was taken at the node's VMs."""
+
 
 class Movement(NamedTuple):
     """An unfinished migration as the cluster shows it. ``source`` may be empty if it is not known yet."""

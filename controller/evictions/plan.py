@@ -6,7 +6,7 @@ from functools import partial
 
 from controller.cluster.queries import Reason
 from controller.evictions.entry import Entry, Phase
-from controller.evictions.gate import Slots, why_closed
+from controller.evictions.gate import CODES, Slots, why_closed
 from controller.evictions.select import Choice, Ground, PassedOver, select
 from controller.evictions.views import LedgerView
 from controller.policy.model import Policy
@@ -25,6 +25,11 @@ class Plan:
     rest: Reason | None = None
     """Why nothing is chosen."""
     passed_over: tuple[PassedOver, ...] = ()
+
+    @property
+    def gate_closed(self) -> bool:
+        """Whether no look was taken at the node's VMs."""
+        return self.rest is not None and self.rest.code in CODES
 
 
 def plan_node(verdict: NodeVerdict, slots: Slots, ground: Ground) -> Plan:

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
+import msgspec
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from controller.report import Head, Move, OnTheMove
+from controller.report import Head, Move, OnTheMove, Shown
+
+ShownT = TypeVar("ShownT", bound=Shown)
 
 EXAMPLES = 3
 """VMs or nodes named for each reason; wide names all."""
@@ -19,10 +23,28 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def without_control(shown: ShownT) -> ShownT:
+    """The same with all its texts, and names of queries, made :func:`plain`."""
+    raw = msgspec.to_builtins(shown, builtin_types=(datetime,))
+    return msgspec.convert(_plain(raw), type(shown))
+
+
+def _plain(raw: Any) -> Any:
+    match raw:
+        case str():
+            return plain(raw)
+        case dict():
+            return {_plain(key): _plain(value) for key, value in raw.items()}
+        case list() | tuple():
+            return [_plain(value) for value in raw]
+        case _:
+            return raw
+
+
 def head_text(head: Head) -> Iterator[RenderableType]:
     at = head.taken_at.strftime("%Y-%m-%d %H:%M:%S UTC")
     policy = f"policy {head.policy_digest}, {head.mode}" if head.policy_digest else "no policy"
-    yield Text(f"{plain(head.cluster)} at {at}; {policy}", "bold")
+    yield Text(f"{head.cluster} at {at}; {policy}", "bold")
     known = round(head.coverage * head.eligible)
     yield Text(f"{known} of {head.eligible} eligible nodes have a value.")
     if head.metrics_at is not None and head.taken_at - head.metrics_at >= timedelta(seconds=1):
@@ -34,11 +56,11 @@ def head_text(head: Head) -> Iterator[RenderableType]:
             "classes are as if it lasted."
         )
     for query, edge in head.thresholds.items():
-        yield Text(f"{plain(query)}: over above {edge.over:.3f}, under at or below {edge.under:.3f}")
+        yield Text(f"{query}: over above {edge.over:.3f}, under at or below {edge.under:.3f}")
     if head.skipped:
-        yield Text(f"Nothing is decided: {plain(head.skipped)}", "yellow")
+        yield Text(f"Nothing is decided: {head.skipped}", "yellow")
     for note in head.notes:
-        yield Text(f"Note: {plain(note)}", "yellow")
+        yield Text(f"Note: {note}", "yellow")
     yield Text()
 
 
@@ -54,7 +76,7 @@ def _movements(moves: Sequence[OnTheMove], now: datetime) -> Table:
     for move in moves:
         asked_by = "a descheduler" if move.ours else "-"
         since = ago(move.since, now)
-        add_row(table, plain(move.vm), move.source, move.target or "?", move.phase, since, asked_by)
+        add_row(table, move.vm, move.source, move.target or "?", move.phase, since, asked_by)
     return table
 
 

@@ -8,6 +8,7 @@ import msgspec
 from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
+from controller.plan.parts import plain
 from controller.plan.sources import LookError
 from controller.report import API_VERSION, Decisions, StandBy
 from informers.connection import Exchange, in_words, make_patient, waiting
@@ -75,7 +76,7 @@ def _fetched(where: SplitResult, shown: str) -> tuple[int, bytes]:
             )
             return answer.status, _bounded(answer, shown)
     except (ApiError, HTTPError, HTTPException, OSError) as error:
-        raise LookError(f"the descheduler at {shown} cannot be asked: {in_words(error)}") from None
+        raise LookError(f"the descheduler at {shown} cannot be asked: {plain(in_words(error))}") from None
 
 
 def _bounded(answer: BaseHTTPResponse, shown: str) -> bytes:
@@ -91,5 +92,5 @@ def _bounded(answer: BaseHTTPResponse, shown: str) -> bytes:
 def _standing_by(shown: str, standing: StandBy) -> str:
     if standing.holder == standing.identity:
         return f"{shown} has only just got the lease, and does not decide yet"
-    holder = standing.holder or "nobody, or somebody that it does not know"
+    holder = plain(standing.holder) or "nobody, or somebody that it does not know"
     return f"{shown} stands by and decides nothing; the lease is held by {holder}"

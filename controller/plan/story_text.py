@@ -15,7 +15,6 @@ from controller.plan.parts import (
     head_text,
     new_table,
     on_the_move,
-    plain,
     span,
 )
 from controller.report import RuleVerdict, VmStory
@@ -28,7 +27,7 @@ _VERDICTS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")
 def story_text(story: VmStory, *, wide: bool) -> Iterator[RenderableType]:
     """Everything about one VM, the verdict first."""
     yield from head_text(story.head)
-    yield Text.assemble((story.vm, "bold"), ": ", plain(story.summary))
+    yield Text.assemble((story.vm, "bold"), ": ", story.summary)
     yield Text()
     yield _facts(story)
     yield Text()
@@ -57,7 +56,7 @@ def _facts(story: VmStory) -> Table:
         else "does not rest",
     }
     for name, value in facts.items():
-        add_row(table, name, plain(value))
+        add_row(table, name, value)
     return table
 
 
@@ -72,7 +71,7 @@ def _rules(rules: Sequence[RuleVerdict]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for rule in rules:
         word, style = _VERDICTS[rule.holds]
-        add_row(table, Text(f"{word:>5}", style), rule.claim, plain(rule.text))
+        add_row(table, Text(f"{word:>5}", style), rule.claim, rule.text)
     return table
 
 
@@ -92,7 +91,7 @@ def _placement(story: VmStory, *, wide: bool) -> Iterator[RenderableType]:
         nodes = misfits.nodes if wide else misfits.nodes[:EXAMPLES]
         more = ", ..." if len(nodes) < len(misfits.nodes) else ""
         yield Text(
-            f"  not on {len(misfits.nodes)} ({misfits.code}; {', '.join(nodes)}{more}): {plain(misfits.text)}"
+            f"  not on {len(misfits.nodes)} ({misfits.code}; {', '.join(nodes)}{more}): {misfits.text}"
         )
 
 
@@ -106,9 +105,7 @@ def _migrations(story: VmStory, *, wide: bool) -> Iterator[RenderableType]:
     for m in shown:
         created = f"{m.created_at:%Y-%m-%d %H:%M:%S}" if m.created_at else "-"
         took = span(m.took_s) if m.took_s is not None else "-"
-        add_row(
-            table, m.name, m.source or "-", m.target or "-", m.phase, created, took, plain(m.failure) or "-"
-        )
+        add_row(table, m.name, m.source or "-", m.target or "-", m.phase, created, took, m.failure or "-")
     yield table
     if len(shown) < len(story.migrations):
         yield Text(f"and {len(story.migrations) - len(shown)} older ones")

@@ -22,8 +22,8 @@ from controller.plan.parts import (
     number,
     on_the_move,
     percent,
-    plain,
     span,
+    without_control,
 )
 from controller.plan.story_text import story_text
 from controller.report import (
@@ -56,14 +56,18 @@ _CLASSES = {
 
 
 def text_of(shown: PlanReport | Decisions | VmStory, *, wide: bool) -> Iterator[RenderableType]:
-    """One renderable after the other; ``wide`` leaves nothing out."""
-    match shown:
+    """One renderable after the other; ``wide`` leaves nothing out.
+
+    Whatever names and messages hold, none of it is more than text to a terminal.
+    """
+    safe = without_control(shown)
+    match safe:
         case PlanReport():
-            return report_text(shown, wide=wide)
+            return _report_text(safe, wide=wide)
         case Decisions():
-            return decisions_text(shown, wide=wide)
+            return _decisions_text(safe, wide=wide)
         case VmStory():
-            return story_text(shown, wide=wide)
+            return story_text(safe, wide=wide)
 
 
 def as_plain_text(parts: Iterable[RenderableType]) -> str:
@@ -93,7 +97,7 @@ def _written(parts: Iterable[RenderableType], console: Console) -> str:
     return "\n".join(_PADDING.sub(r"\1", line) for line in capture.get().splitlines())
 
 
-def report_text(report: PlanReport, *, wide: bool) -> Iterator[RenderableType]:
+def _report_text(report: PlanReport, *, wide: bool) -> Iterator[RenderableType]:
     """Head, nodes, what is on the move, and what would be done next."""
     yield from head_text(report.head)
     yield from _nodes(report.nodes, report.head, wide=wide)
@@ -102,12 +106,12 @@ def report_text(report: PlanReport, *, wide: bool) -> Iterator[RenderableType]:
     yield from _plans(report, wide=wide)
 
 
-def decisions_text(decisions: Decisions, *, wide: bool) -> Iterator[RenderableType]:
+def _decisions_text(decisions: Decisions, *, wide: bool) -> Iterator[RenderableType]:
     """Head, nodes, what is on the move, the last decisions, and what became of the last moves."""
     now = decisions.head.taken_at
     yield from head_text(decisions.head)
     if decisions.alarm:
-        yield Text(f"ALARM: {plain(decisions.alarm)}", "bold red")
+        yield Text(f"ALARM: {decisions.alarm}", "bold red")
         yield Text()
     yield from _nodes(decisions.nodes, decisions.head, wide=wide)
     if decisions.nodes_left_out:
@@ -139,13 +143,13 @@ def _nodes(rows: Sequence[NodeRow], head: Head, *, wide: bool) -> Iterator[Rende
 
 def _table_of_nodes(rows: Sequence[NodeRow], head: Head, *, wide: bool) -> Table:
     queries = list(head.thresholds)
-    values = ["VALUE"] if len(queries) == 1 else [plain(query) for query in queries]
+    values = ["VALUE"] if len(queries) == 1 else queries
     more = ("TREND", "CORES", "GIB", "VMS", "SAMPLE", "WHY") if wide else ()
     table = new_table("NODE", "CLASS", *values, "CPU", "MEMORY", "PRESSURE", "TAINTS", "LEAVING", *more)
     for row in rows:
         if not _shown(row, wide=wide):
             continue
-        words, style = _CLASSES[row.node_class]
+        words, style = _CLASSES.get(row.node_class, (row.node_class, ""))
         load = row.load
         cells: list[str | Text] = [
             row.name,
@@ -168,7 +172,7 @@ def _more_cells(row: NodeRow, now: datetime) -> list[str | Text]:
     used = f"{row.load.memory_bytes / GIB:.0f}" if row.load else "-"
     age = f"{span((now - row.sampled_at).total_seconds())} old" if row.sampled_at else "-"
     memory = f"{used}/{row.memory_bytes / GIB:.0f}"
-    return [_trend(row.trend), cores, memory, str(row.vms), age, plain(row.reason)]
+    return [_trend(row.trend), cores, memory, str(row.vms), age, row.reason]
 
 
 def _trend(trend: Trend | None) -> str | Text:
@@ -192,7 +196,7 @@ def _plans(report: PlanReport, *, wide: bool) -> Iterator[RenderableType]:
     if report.head.mode == "Predictive":
         yield Text("The policy is Predictive: the descheduler would only report these moves.")
     for plan in report.plans:
-        yield from _plan(plan, "", wide=wide)
+        yield from _plan(plan, None, wide=wide)
 
 
 def _decided(title: str, plans: Sequence[NodePlan], now: datetime, *, wide: bool) -> Iterator[RenderableType]:
@@ -201,29 +205,32 @@ def _decided(title: str, plans: Sequence[NodePlan], now: datetime, *, wide: bool
         yield Text("  none since it began to decide")
     shown = plans if wide else plans[:DECISIONS]
     for plan in shown:
-        yield from _plan(plan, f", {ago(plan.at, now)}", wide=wide)
+        yield from _plan(plan, now, wide=wide)
     if len(shown) < len(plans):
         yield Text(f"  and {len(plans) - len(shown)} older ones (-o wide shows them)", "dim")
     yield Text()
 
 
-def _plan(plan: NodePlan, when: str, *, wide: bool) -> Iterator[RenderableType]:
-    yield _headline(plan, when)
+def _plan(plan: NodePlan, now: datetime | None, *, wide: bool) -> Iterator[RenderableType]:
+    """``now``: how long ago all that was is told, too."""
+    yield _headline(plan, f", {ago(plan.at, now)}" if now is not None else "")
     if plan.move is not None:
         yield from (Text(f"    {line}") for line in effects(plan.move))
     if plan.passed_over:
         count = sum(group.count for group in plan.passed_over)
-        yield Text(f"    {count} {'VM' if count == 1 else 'VMs'} passed over:")
+        looked_at = plan.passed_over_at if now is not None else None
+        when = f" at the last look, {ago(looked_at, now)}" if looked_at and now else ""
+        yield Text(f"    {count} {'VM' if count == 1 else 'VMs'} passed over{when}:")
         yield _passed_over(plan.passed_over, wide=wide)
 
 
 def _headline(plan: NodePlan, when: str) -> Text:
     move, node = plan.move, (plan.node, "bold")
-    why = plain(plan.rest.text) if plan.rest is not None else ""
+    why = plan.rest.text if plan.rest is not None else ""
     if move is None:
         return Text.assemble("  ", node, f"{when}: nothing moves: {why}")
     first = f"{when}: nothing moves now: {why}; as things stand the next is " if why else f"{when}: "
-    return Text.assemble("  ", node, first, (plain(move.vm), "bold cyan"), f" to {expected(move)}")
+    return Text.assemble("  ", node, first, (move.vm, "bold cyan"), f" to {expected(move)}")
 
 
 def _passed_over(groups: Sequence[PassedOver], *, wide: bool) -> Table:
@@ -233,15 +240,15 @@ def _passed_over(groups: Sequence[PassedOver], *, wide: bool) -> Table:
     for group in groups:
         if wide:
             for vm in group.vms:
-                add_row(table, "     ", group.code, plain(vm.vm), plain(vm.text))
+                add_row(table, "     ", group.code, vm.vm, vm.text)
             if group.count > len(group.vms):
                 add_row(table, "     ", group.code, f"and {group.count - len(group.vms)} more", "")
             continue
-        names = ", ".join(plain(vm.vm) for vm in group.vms[:EXAMPLES])
+        names = ", ".join(vm.vm for vm in group.vms[:EXAMPLES])
         more = ", ..." if group.count > EXAMPLES else ""
-        text = plain(group.vms[0].text)
+        text = group.vms[0].text if group.vms else ""
         # Each has numbers of its own, so what is said of the first must not pass for all.
-        shared = all(vm.text == group.vms[0].text for vm in group.vms)
+        shared = all(vm.text == text for vm in group.vms)
         said = text if shared else f"such as: {text}"
         add_row(table, f"    {group.count:>3}", group.code, f"{names}{more}", said)
     return table
@@ -252,11 +259,11 @@ def _ended(moves: Sequence[Ended], now: datetime) -> Table:
     for move in moves:
         failed = move.failed_attempts
         attempts = f"{failed} failed {'attempt' if failed == 1 else 'attempts'}" if failed else ""
-        wrong = "; ".join(filter(None, (attempts, plain(move.answer))))
+        wrong = "; ".join(filter(None, (attempts, move.answer)))
         how = move.phase if move.ours else f"{move.phase}, of others"
         add_row(
             table,
-            plain(move.vm),
+            move.vm,
             move.source,
             move.target or "?",
             how,

@@ -2,20 +2,14 @@
 
 import difflib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from informers.secrets import without_secrets
 
 _SHOWN = 60
 """Characters of a value or name that a message repeats."""
 _LONGEST_QUOTED_MESSAGE = 300
-_SECRETS = (
-    (re.compile(r"(?s)//.*@"), "//***@"),
-    (re.compile(r"^[^\s/@:(]+:[^\s@]+@(?=\S+$)"), "***@"),
-    (re.compile(r"(?s)(//[^?]*\?).+"), r"\1***"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 ***"),
-)
-"""Not for logs: user and password in a URL (its scheme may be missing), its query, a header's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +93,7 @@ def describe(value: object) -> str:
 
 
 def quote(text: str) -> str:
-    for secret, instead in _SECRETS:
-        text = secret.sub(instead, text)
+    text = without_secrets(text)
     return json.dumps(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from controller.cluster.objects import Vmi, Vmim
 from controller.telemetry.spans import Attributes, AttributeValue, Event, Span, span_id, trace_id
+from informers.errors import as_shown
 
 _STAGES = {
     "": "pending",
@@ -22,6 +23,8 @@ _STAGES = {
     "TargetReady": "preparing",
 }
 """VMIM phase -> stage. Every other unfinished phase, known or not, is a migration under way."""
+MOST_SAID = 1000
+"""Characters of somebody else's text that a span repeats."""
 _AT_ONCE = timedelta(seconds=90)
 """KubeVirt makes the next VMIM as soon as one has failed; one that failed longer before belongs to another eviction."""
 
@@ -115,9 +118,9 @@ def retries(attempts: Sequence[Vmim]) -> list[Event]:
 
 
 def failure(attempt: Vmim) -> str:
-    """Why it did not succeed, as KubeVirt says."""
+    """Why it did not succeed, as KubeVirt says; bounded, and without secrets."""
     state = attempt.migration_state
-    reason = state.failure_reason if state is not None else ""
+    reason = as_shown(state.failure_reason, MOST_SAID) if state is not None else ""
     return reason or ("the migration failed" if attempt.finished else "given up before its end")
 
 

@@ -5,8 +5,9 @@ The owners know nothing of metrics; they give snapshots of what they have counte
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
+from typing import NamedTuple
 
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -18,7 +19,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from controller.cluster.objects import Node
-from controller.evictions.views import LedgerView
+from controller.evictions.views import Finished, LedgerView
 from controller.policy.model import Policy
 from controller.taints.desired import APPROPRIATE, OVER, PREFIX, is_ours
 from controller.telemetry.names import (
@@ -39,12 +40,15 @@ from controller.telemetry.names import (
     Family,
     Kind,
 )
+from informers.clock import Clock
 from informers.durations import BOUNDS_S, Durations
 from informers.reflector import ReflectorStatistics
 from informers.workers import WorkersStatistics
 
 Reading = tuple[Family, tuple[str, ...], float | Durations]
 """A metric, the values of its labels, and its value."""
+COUNT_AGAIN_S = 10.0
+"""What only time changes."""
 
 
 class Readings(Collector):
@@ -116,17 +120,61 @@ def of_taints(nodes: Iterable[Node]) -> Iterator[Reading]:
         yield TAINTED_NODES, (key.removeprefix(f"{PREFIX}/"),), count
 
 
-def of_rests(view: LedgerView, policy: Policy | None, now: datetime) -> Iterator[Reading]:
-    """Nothing before there is a policy: it says for how long."""
-    if policy is None:
-        return
+class Rests:
+    """VMs and nodes that are left alone for a while, read off the ledger's memory, which may hold very many.
+
+    They are counted anew when the memory or the policy has changed, and else as time goes by.
+    """
+
+    def __init__(
+        self, ledger: Callable[[], LedgerView], current_policy: Callable[[], Policy | None], clock: Clock
+    ) -> None:
+        self._ledger = ledger
+        self._current_policy = current_policy
+        self._clock = clock
+        self._last: _Counted | None = None  # replaced whole
+
+    def read(self) -> tuple[Reading, ...]:
+        """Nothing before there is a policy: it says for how long."""
+        view, policy, at_s = self._ledger(), self._current_policy(), self._clock.monotonic()
+        if policy is None:
+            return ()
+        last = self._last
+        if last is None or not last.still_holds(view, policy, at_s):
+            readings = tuple(of_rests(view, policy, self._clock.now()))
+            last = self._last = _Counted(view, policy, at_s, readings)
+        return last.readings
+
+
+class _Counted(NamedTuple):
+    view: LedgerView
+    policy: Policy
+    at_s: float
+    readings: tuple[Reading, ...]
+
+    def still_holds(self, view: LedgerView, policy: Policy, at_s: float) -> bool:
+        """All parts of the memory are made anew when something is remembered."""
+        return (
+            view.finished is self.view.finished and policy is self.policy and at_s - self.at_s < COUNT_AGAIN_S
+        )
+
+
+def of_rests(view: LedgerView, policy: Policy, now: datetime) -> Iterator[Reading]:
     evictions = policy.evictions
+    longest = max(evictions.cooldown.max, evictions.breaker.rest)
+    # Most of what is remembered is long over: no rule has to be asked about it.
+    vms = [vm for vm, moves in view.finished.items() if _may_rest(moves, longest, now)]
     rests = {
-        "cooldown": sum(view.cooling_until(vm, evictions.cooldown, now) is not None for vm in view.finished),
-        "breaker": sum(view.vm_resting_until(vm, evictions.breaker, now) is not None for vm in view.finished),
-        "refused": sum(view.refusal(vm, now) is not None for vm in view.refusals),
+        "cooldown": sum(view.cooling_until(vm, evictions.cooldown, now) is not None for vm in vms),
+        "breaker": sum(view.vm_resting_until(vm, evictions.breaker, now) is not None for vm in vms),
+        "refused": sum(refusal.until > now for refusal in view.refusals.values()),
     }
     for reason, count in rests.items():
         yield RESTING_VMS, (reason,), count
     nodes = sum(view.node_resting_until(node, evictions.breaker, now) is not None for node in view.failures)
     yield RESTING_NODES, (), nodes
+
+
+def _may_rest(moves: Sequence[Finished], longest: timedelta, now: datetime) -> bool:
+    """False only if each is so long ago that no rest after it lasts until now: at least as long as it took."""
+    return moves[-1].at + longest > now or any(move.at + move.took > now for move in moves)

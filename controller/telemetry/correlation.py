@@ -41,6 +41,10 @@ class Dropped(StrEnum):
     QUEUE_FULL = "QueueFull"
     NOT_TAKEN = "NotTaken"
     """The API refused it, or did not answer."""
+    NOT_ALLOWED = "NotAllowed"
+    """The policy in force is no longer an Automatic one, or the lease was lost."""
+    ENDING = "Ending"
+    """There was no time for it before the end of the program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 from itertools import islice
 from threading import Lock
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,6 +39,7 @@ from controller.reporting import (
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Snapshot
 from informers.clock import Clock
+from informers.errors import SHORT, as_shown
 
 MOST_NODES = 300
 MOST_PLANS = 50
@@ -50,6 +52,13 @@ MOST_CHARACTERS = 200
 """Of a text that others may make as long as they like."""
 
 Content = tuple[HTTPStatus, str, bytes]
+
+
+class _Planned(NamedTuple):
+    """``excess``: of the node, at that time."""
+
+    excess: float
+    shown: NodePlan
 
 
 class DecisionLog:
@@ -79,7 +88,7 @@ class DecisionLog:
         self._snapshots: deque[Snapshot] = deque(maxlen=TREND_SNAPSHOTS)
         self._trouble = ""
         self._classification: Classification | None = None
-        self._plans: dict[str, NodePlan] = {}  # by node, the latest last
+        self._plans: dict[str, _Planned] = {}  # by node, the latest last
         self._chosen: deque[NodePlan] = deque(maxlen=MOST_CHOSEN)
         self._ended: deque[Ended] = deque(maxlen=MOST_ENDED)
         self._refusals: dict[str, str] = {}  # of open entries, by pod UID
@@ -106,21 +115,28 @@ class DecisionLog:
     def classified(self, classification: Classification) -> None:
         with self._lock:
             self._classification = classification
+            if not classification.skipped:
+                over = set(classification.over_utilised())
+                self._plans = {node: planned for node, planned in self._plans.items() if node in over}
 
     def planned(self, plan: Plan) -> None:
         shown = self._shown(plan)
         with self._lock:
-            self._plans.pop(plan.node, None)
-            self._plans[plan.node] = shown
+            before = self._plans.pop(plan.node, None)
+            if (
+                plan.gate_closed and before is not None
+            ):  # most of the time: else nobody would see why VMs stay
+                shown = _as_looked_at(shown, before.shown)
+            self._plans[plan.node] = _Planned(plan.verdict.excess, shown)
             if len(self._plans) > MOST_PLANS:
-                del self._plans[next(iter(self._plans))]
+                del self._plans[min(self._plans, key=lambda node: self._plans[node].excess)]
             if shown.move is not None:
                 self._note_choice(shown, shown.move)
 
     def answered(self, entry: Entry, answer: EvictionAnswer, *, dry_run: bool) -> None:
         if answer.verdict is not Verdict.TRIGGERED:
             asked = "dry run" if dry_run else "eviction"
-            said = f"{asked}: {answer.verdict}: {answer.message}"
+            said = f"{asked}: {answer.verdict}: {as_shown(answer.message, SHORT)}"
             with self._lock:
                 self._refusals[entry.pod_uid] = cut(said, MOST_CHARACTERS)
                 if len(self._refusals) > MOST_MOVING:
@@ -162,7 +178,8 @@ class DecisionLog:
         policy, ledger, now = self._current_policy(), self._ledger(), self._clock.now()
         with self._lock:
             snapshots, classification = tuple(self._snapshots), self._classification
-            plans, chosen, ended = [*self._plans.values()], [*self._chosen], [*self._ended]
+            plans = [planned.shown for planned in self._plans.values()]
+            chosen, ended = [*self._chosen], [*self._ended]
             trouble = self._trouble
         rows = self._rows(policy, classification, snapshots, ledger, now) if policy is not None else ()
         alarm = stopped(ledger, policy) if policy is not None else None
@@ -270,3 +287,11 @@ class DecisionLog:
             ranked.append((badness(classed[0], excess, node.name), node, classed))
         ranked.sort(key=lambda each: each[0])
         return [(node, classed) for _, node, classed in ranked]
+
+
+def _as_looked_at(shown: NodePlan, before: NodePlan) -> NodePlan:
+    """With the VMs that were passed over when they were last looked at."""
+    if not before.passed_over:
+        return shown
+    at = before.passed_over_at or before.at
+    return msgspec.structs.replace(shown, passed_over=before.passed_over, passed_over_at=at)

@@ -5,7 +5,8 @@ its words a line carries the things it speaks of, for the JSON format.
 """
 
 import logging
-from collections.abc import Callable, Hashable
+import re
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from threading import Lock
 
@@ -21,15 +22,19 @@ from controller.policy.model import Policy
 from controller.telemetry.meter import Meter
 from controller.telemetry.names import Metrics
 from controller.utilization.classify import Classification
-from controller.utilization.reading import Snapshot
+from controller.utilization.reading import Dropped, Snapshot
 from informers.clock import Clock
-from informers.errors import ApiError
+from informers.errors import ApiError, as_shown
 from informers.store import Lister
 
 log = logging.getLogger("vm-rebalancer")
 
 SAY_AGAIN_S = 3600.0
 _SUBJECTS = 20_000
+_LONGEST = 300
+"""Characters of somebody else's text that a line repeats."""
+_VARYING = re.compile(r"(?<=^no node is called ).+|(?<=^value )(?!is )\S+|(?<=^value is ).+", re.DOTALL)
+"""Of the reason why a sample is not used: what differs from sample to sample."""
 _FIRST_STEPS = (Phase.REQUESTED, Phase.UNKNOWN, Phase.PENDING, Phase.SCHEDULING, Phase.PREPARING)
 """Said for debugging only, if one comes after the other: that the migration runs tells enough."""
 _WORRYING = frozenset({Phase.UNKNOWN, Phase.STUCK, Phase.LOST})
@@ -72,8 +77,10 @@ class Emitter:
     def informer_failed(self, name: str, error: Exception) -> None:
         """Something went wrong in an informer, which tries again."""
         self._metrics.informer_errors.labels(name).inc()
-        if self._is_news(("informer", name, str(error)), True):
-            _say(logging.WARNING, "informer %s: %s", name, error, resource=name, error=type(error).__name__)
+        kind = type(error).__name__
+        if self._is_news(("informer", name, kind), True):
+            said = as_shown(str(error), _LONGEST)
+            _say(logging.WARNING, "informer %s: %s", name, said, resource=name, error=kind)
 
     def foreign_mark(self, vm: VmKey) -> None:
         """Somebody else has evicted this VM in a descheduler's name."""
@@ -111,12 +118,22 @@ class Emitter:
     def refreshed(self, snapshot: Snapshot) -> None:
         self._meter.refreshed(snapshot)
         self._is_news("metrics", "")
-        for dropped in snapshot.dropped:
-            if self._is_news(("dropped", dropped.query, dropped.subject), dropped.reason):
-                text = "sample of %s for %s not used: %s"
-                _say(logging.WARNING, text, *dropped, query=dropped.query, reason=dropped.reason)
+        self._say_dropped(snapshot.dropped)
         if snapshot.warnings and self._is_news("warnings", snapshot.warnings):
             _say(logging.WARNING, "metrics are incomplete: %s", "; ".join(snapshot.warnings))
+
+    def _say_dropped(self, samples: Sequence[Dropped]) -> None:
+        """A line for each query and reason, however many VMs there are."""
+        alike: dict[tuple[str, str], list[Dropped]] = {}
+        for sample in samples:
+            alike.setdefault((sample.query, _VARYING.sub("…", sample.reason)), []).append(sample)
+        for (query, reason), all_of_them in alike.items():
+            if self._is_news(("dropped", query, reason), True):
+                count, (_, subject, why) = len(all_of_them), all_of_them[0]
+                what = f"{count} samples" if count > 1 else "1 sample"
+                shown = (as_shown(text, _LONGEST) for text in (subject, why))
+                text = "%s of %s not used, such as that for %s: %s"
+                _say(logging.WARNING, text, what, query, *shown, query=query, reason=reason)
 
     def classified(self, classification: Classification) -> None:
         self._meter.classified(classification)
@@ -130,10 +147,12 @@ class Emitter:
     def planned(self, plan: Plan) -> None:
         self._meter.planned(plan)
         if plan.rest is not None:
-            if self._is_news(("plan", plan.node), plan.rest.code):
+            if self._is_news(("plan", plan.node, plan.rest.code), True):
                 text = "node %s sends nothing: %s"
                 _say(logging.INFO, text, plan.node, plan.rest, node=plan.node, reason=plan.rest.code)
-        elif (choice := plan.choice) is not None and self._is_news(("plan", plan.node), choice.candidate.key):
+        elif (choice := plan.choice) is not None and self._is_news(
+            ("plan", plan.node, choice.candidate.key), True
+        ):
             _say(
                 logging.INFO,
                 "node %s should send VM %s: %s",
@@ -153,7 +172,7 @@ class Emitter:
             "dry run of the eviction" if dry_run else "eviction",
             entry.vm,
             answer.verdict,
-            answer.message,
+            as_shown(answer.message, _LONGEST),
             vm=str(entry.vm),
             pod=entry.pod,
             node=entry.source,

@@ -5,7 +5,6 @@ are notices, said only if a person can act on them, and at most once an hour per
 of the metrics ``vms_passed_over`` and ``nodes_at_rest`` where there is one.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -26,10 +25,12 @@ from controller.evictions.select import PassedOver
 from controller.evictions.views import Alarm
 from controller.policy.durations import format_duration
 from controller.policy.model import Mode, Policy
+from controller.policy.problems import Problem
 from controller.policy.watch import PolicyState
 from controller.utilization.classify import Classification, NodeClass
 from controller.utilization.reading import Snapshot
 from informers.clock import Clock
+from informers.secrets import without_secrets
 from informers.store import Lister
 
 MOST_BYTES = 1024
@@ -54,13 +55,6 @@ SKIPPED = frozenset(
 """Why a VM is passed over, as far as a person can act on it; the rest is wanted, or passes by itself."""
 _REFUSED = frozenset({Verdict.NOT_MIGRATABLE, Verdict.DISRUPTION_BUDGET, Verdict.REFUSED})
 _API_TROUBLE = frozenset({Verdict.WEBHOOK_DOWN, Verdict.FORBIDDEN})
-_SECRETS = (
-    (re.compile(r"//[^/\s]*@"), "//***@"),
-    (re.compile(r"(?i)\b(bearer)\s+\S+"), r"\1 ***"),
-    (re.compile(r"(?i)\b(token|password|secret)=[^\s&]+"), r"\1=***"),
-    (re.compile(r"\beyJ[\w-]+\.[\w-]+(\.[\w-]*)?"), "***"),
-)
-"""Passwords in URLs, tokens in headers and queries, and JSON Web Tokens. Texts of others may hold anything."""
 
 
 class EventType(StrEnum):
@@ -100,9 +94,8 @@ def vmi_subject(vm: VmKey, uid: str) -> Subject:
 
 def as_message(text: str) -> str:
     """A text, which may hold parts of somebody else's, as a message: printable, bounded, and without secrets."""
-    for secret, mask in _SECRETS:
-        text = secret.sub(mask, text)
-    text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    text = without_secrets(" ".join(text[: 8 * MOST_BYTES].split()))
+    text = "".join(c if c.isprintable() else "?" for c in text)
     if len(text.encode()) <= MOST_BYTES:
         return text
     return text.encode()[: MOST_BYTES - len("…".encode())].decode(errors="ignore") + "…"
@@ -225,8 +218,15 @@ class EventObserver:
             self._say_on_vm(entry, EventType.WARNING, "ShutdownAlarm", text)
 
     def transition(self, before: Entry | None, after: Entry | None) -> None:
-        """Of evictions that we asked for; KubeVirt speaks of the others."""
-        if before is None or after is None or not after.ours or not self._speaks():
+        """Of evictions that we asked for; KubeVirt speaks of the others.
+
+        One that is first seen when its VM has arrived did so while nobody watched, such as during a restart.
+        """
+        if after is None or not after.ours or not self._speaks():
+            return
+        if before is None:
+            if after.phase is Phase.SETTLING:
+                self._moved_on(after)
             return
         if after.attempts_failed > before.attempts_failed:
             again = "KubeVirt tries again" if after.in_flight else ""
@@ -311,7 +311,8 @@ class EventObserver:
 class PolicyEvents:
     """Says on the policy's ConfigMap that its text is not in force, and when it is again.
 
-    ``changed`` is for :meth:`controller.policy.watch.PolicyWatch.subscribe`.
+    ``changed`` is for :meth:`controller.policy.watch.PolicyWatch.subscribe`, ``catch_up`` for whoever may speak from
+    now on: a replica that stands by is not heard.
     """
 
     def __init__(self, sink: EventSink, config_maps: Lister[ConfigMap], namespace: str, name: str) -> None:
@@ -319,24 +320,43 @@ class PolicyEvents:
         self._config_maps = config_maps
         self._namespace = namespace
         self._name = name
-        self._was_valid = True
+        # Guards what follows.
+        self._lock = Lock()
+        self._state: PolicyState | None = None
+        self._said: tuple[
+            Problem, ...
+        ] = ()  # the problems that were taken last, until it was said that they are over
 
     def changed(self, state: PolicyState) -> None:
         """On the reloading thread."""
-        was_valid, self._was_valid = self._was_valid, state.valid
-        if not state.valid:
-            problems = "; ".join(f"line {p.line}: {p}" if p.line else str(p) for p in state.problems)
-            self._say(
-                EventType.WARNING, "PolicyInvalid", f"Refused, the last good one stays in force: {problems}"
-            )
-        elif not was_valid and state.policy is not None:
-            self._say(EventType.NORMAL, "PolicyValid", f"In force: policy {state.policy.digest}")
+        with self._lock:
+            self._state = state
+            self._say_state(state)
 
-    def _say(self, kind: EventType, reason: str, text: str) -> None:
+    def catch_up(self) -> None:
+        """Say what was not taken when it was changed; from any thread, and as often as one likes."""
+        with self._lock:
+            if self._state is not None:
+                self._say_state(self._state)
+
+    def _say_state(self, state: PolicyState) -> None:
+        if state.problems == self._said:
+            return
+        if state.problems:
+            problems = "; ".join(f"line {p.line}: {p}" if p.line else str(p) for p in state.problems)
+            text = f"Refused, the last good one stays in force: {problems}"
+            taken = self._say(EventType.WARNING, "PolicyInvalid", text)
+        else:
+            digest = state.policy.digest if state.policy is not None else ""
+            taken = self._say(EventType.NORMAL, "PolicyValid", f"In force: policy {digest}")
+        if taken:
+            self._said = state.problems
+
+    def _say(self, kind: EventType, reason: str, text: str) -> bool:
         config_map = self._config_maps.get(self._namespace, self._name)
         uid = config_map.metadata.uid if config_map is not None else ""
         subject = Subject("v1", "ConfigMap", self._namespace, self._name, uid)
-        self._sink.say(Event(subject, kind, reason, as_message(text)))
+        return self._sink.say(Event(subject, kind, reason, as_message(text)))
 
 
 def _in_groups(passed_over: Sequence[PassedOver]) -> str:

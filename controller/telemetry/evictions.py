@@ -16,9 +16,10 @@ from controller.cluster.objects import Vmim
 from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Entry, Phase
 from controller.evictions.plan import Plan
-from controller.telemetry.attempts import failure, in_order, retries, spans_of_attempt
+from controller.telemetry.attempts import MOST_SAID, failure, in_order, retries, spans_of_attempt
 from controller.telemetry.spans import Attributes, AttributeValue, Event, Link, Span, span_id, trace_id
 from controller.utilization.classify import Edges
+from informers.errors import as_shown
 
 # OpenTelemetry's semantic conventions for Kubernetes.
 NAMESPACE = "k8s.namespace.name"
@@ -201,7 +202,7 @@ def _request(eviction: Eviction) -> Span:
             each.at,
             {
                 "vm_rebalancer.verdict": str(each.answer.verdict),
-                "vm_rebalancer.message": each.answer.message,
+                "vm_rebalancer.message": as_shown(each.answer.message, MOST_SAID),
             },
         )
         for each in answers
@@ -235,7 +236,7 @@ def _why_not_accepted(eviction: Eviction) -> str:
         return "not sent: the plan no longer held" if eviction.entry.open else ""
     if last.answer.verdict is Verdict.TRIGGERED:
         return ""
-    text = last.answer.message
+    text = as_shown(last.answer.message, MOST_SAID)
     return f"{last.answer.verdict}: {text}" if text else str(last.answer.verdict)
 
 

@@ -2,10 +2,11 @@
 
 import importlib.metadata
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from threading import Lock
+from urllib.parse import unquote
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import (
@@ -36,9 +37,17 @@ from controller.telemetry.otlp import SCOPE
 from controller.telemetry.sending import Sending
 from controller.telemetry.spans import Span, nanoseconds
 from informers.clock import Clock
+from informers.errors import as_shown
+
+log = logging.getLogger("vm-rebalancer")
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+_PARSES_HEADERS = "opentelemetry.util.re"
+"""The logger of what reads those; it quotes them."""
+_LONGEST = 300
+"""Characters of a library's text that a message repeats."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _QUEUE_SIZE = 2048
 _BATCH_SIZE = 512
@@ -48,7 +57,13 @@ _LARGEST = 1_000_000
 
 
 class ConfigurationError(Exception):
-    """An environment variable that holds what it may not; the text says which, and what is allowed."""
+    """An environment variable that holds what it may not; the text says which, and what is allowed.
+
+    Without secrets, those in ``known`` and what looks like one.
+    """
+
+    def __init__(self, text: str, known: Iterable[str] = ()) -> None:
+        super().__init__(as_shown(text, _LONGEST, known))
 
 
 class SpanExport:
@@ -123,37 +138,67 @@ def exporting(
     queue_size = _number(environment, "OTEL_BSP_MAX_QUEUE_SIZE", _QUEUE_SIZE)
     batch_size = _number(environment, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", _BATCH_SIZE)
     delay_ms = _number(environment, "OTEL_BSP_SCHEDULE_DELAY", _DELAY_MS)
+    known = _secrets_in(environment)
+    _listen_to_libraries()
+    try:
+        exporter = _exporter(environment)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the libraries make of the environment
+        raise ConfigurationError(f"OTEL_EXPORTER_OTLP_…: {error}", known) from None
     sending = Sending(
-        _exporter(environment),
+        exporter,
         clock,
         count_dropped,
         lambda: _TROUBLE.last,
+        known,
         queue_size=int(queue_size),
         batch_size=min(int(batch_size), int(queue_size)),
         delay_s=delay_ms / 1000,
     )
     made = SpanExport(_resource(service, instance), sending)
+    _say_what_libraries_said(environment, known)
+    return made
+
+
+def _listen_to_libraries() -> None:
+    """From now on they say nothing themselves: what they say at each try, we say once, and they quote headers."""
     said_by_libraries = logging.getLogger("opentelemetry")
     said_by_libraries.addHandler(_TROUBLE)
-    said_by_libraries.propagate = False  # from now on: what they say at each try, we say once
-    return made
+    said_by_libraries.propagate = False
+    _TROUBLE.last, _TROUBLE.of_headers = "", False
+
+
+def _say_what_libraries_said(environment: Mapping[str, str], known: Sequence[str]) -> None:
+    """While all was built."""
+    if _TROUBLE.of_headers:
+        name = next((n for n in _HEADERS if environment.get(n)), _HEADERS[-1])
+        log.warning("%s holds something that is not name=value", name)
+    if _TROUBLE.last:
+        log.warning("traces: %s", as_shown(_TROUBLE.last, _LONGEST, known))
+
+
+def _secrets_in(environment: Mapping[str, str]) -> list[str]:
+    """Values of headers, as they stand there and as they are sent, and who we are in endpoints."""
+    headers = [part for name in _HEADERS for part in environment.get(name, "").split(",")]
+    values = [header.partition("=")[2] or header for header in headers]
+    users = [environment.get(name, "").rpartition("@")[0].rpartition("//")[2] for name in _ENDPOINTS]
+    found = [*values, *users, *(user.partition(":")[2] for user in users)]
+    return [each.strip() for text in found for each in (text, unquote(text))]
 
 
 def _exporter(environment: Mapping[str, str]) -> SpanExporter:
     """By gRPC unless told otherwise, as in OpenTelemetry's SDK for Python. Each is loaded only if it is used."""
     name = next((n for n in _PROTOCOLS if environment.get(n)), _PROTOCOLS[-1])
     protocol = environment.get(name, "").strip() or "grpc"
-    try:
-        if protocol == "grpc":
-            from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as by_grpc
+    if protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as by_grpc
 
-            return by_grpc.OTLPSpanExporter()
-        if protocol == "http/protobuf":
-            from opentelemetry.exporter.otlp.proto.http import trace_exporter as by_http
+        return by_grpc.OTLPSpanExporter()
+    if protocol == "http/protobuf":
+        from opentelemetry.exporter.otlp.proto.http import trace_exporter as by_http
 
-            return by_http.OTLPSpanExporter()
-    except Exception as error:
-        raise ConfigurationError(f"OTEL_EXPORTER_OTLP_…: {error}") from error
+        return by_http.OTLPSpanExporter()
     raise ConfigurationError(f"{name}: found {protocol!r}; allowed: grpc, http/protobuf")
 
 
@@ -221,12 +266,16 @@ class _ByHash(Sampler):
 
 
 class _Trouble(logging.Handler):
-    """Keeps what the exporters said last; they return no reason."""
+    """Keeps what the exporters said last; they return no reason. Of headers only that something is wrong with them."""
 
     last = ""
+    of_headers = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()
+        if record.name == _PARSES_HEADERS:
+            self.of_headers = True
+        else:
+            self.last = record.getMessage()
 
 
 _TROUBLE = _Trouble()

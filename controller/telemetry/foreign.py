@@ -30,19 +30,18 @@ def foreign_mark(change: Change[Vmi], view: LedgerView) -> bool:
 
 
 def foreign_marks(
-    ledger: Callable[[], LedgerView], leads: Callable[[], bool]
+    ledger: Callable[[], LedgerView], rebuilt: Callable[[], bool], leads: Callable[[], bool]
 ) -> Callable[[Change[Vmi]], Iterator[VmKey]]:
     """For the handler of an informer: the VMs that others have marked, as long as we would know of our own.
 
-    That is while we lead, and once the ledger has been read off the cluster; one that stands by knows nothing of what
-    the leader does.
+    That is while we lead, and once the ledger has been read off the cluster (``rebuilt``); one that stands by knows
+    nothing of what the leader does.
     """
 
     def vms(change: Change[Vmi]) -> Iterator[VmKey]:
-        if change.new is None or eviction_source(change.new) != OUR_SOURCE or not leads():
+        if change.new is None or eviction_source(change.new) != OUR_SOURCE:
             return
-        view = ledger()
-        if view.version > 0 and foreign_mark(change, view):
+        if leads() and rebuilt() and foreign_mark(change, ledger()):
             yield VmKey(change.new.namespace, change.new.name)
 
     return vms

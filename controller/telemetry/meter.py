@@ -16,7 +16,7 @@ from controller.evictions.gate import stopped
 from controller.evictions.plan import Plan
 from controller.evictions.views import LedgerView
 from controller.policy.model import BoundsKind, Policy
-from controller.telemetry.collect import Readings, of_rests
+from controller.telemetry.collect import Readings, Rests
 from controller.telemetry.names import METRIC_RESOURCE, OTHERS, PROFILE, STRATEGY, US, Metrics, Resource
 from controller.utilization.classify import Classification, NodeClass
 from controller.utilization.reading import NodeLoad, Snapshot
@@ -24,6 +24,8 @@ from informers.clock import Clock
 from informers.store import Lister
 
 Series = dict[tuple[Gauge, tuple[str, ...]], float]
+_Why = tuple[Gauge, str]
+"""The gauge that counts it, and the reason's code."""
 
 
 class Shown:
@@ -45,6 +47,55 @@ class Shown:
                 gauge.remove(*labels)
 
 
+class _WhyNot:
+    """Why over-utilised nodes sent nothing, and why their VMs were passed over, at the last look at each.
+
+    Two gauges that are sums over the nodes: of hundreds of them each look changes one.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        # Guards all below, and the gauges while they are changed: they must not show what is older.
+        self._lock = Lock()
+        self._over: frozenset[str] = frozenset()
+        self._by_node: dict[str, Counter[_Why]] = {}
+        self._totals: Counter[_Why] = Counter()
+
+    def look_only_at(self, over: frozenset[str]) -> None:
+        with self._lock:
+            self._over = over
+            for node in self._by_node.keys() - over:
+                self._replace(self._by_node.pop(node), Counter())
+
+    def note(self, plan: Plan) -> None:
+        with self._lock:
+            if plan.node not in self._over:
+                return
+            before = self._by_node.get(plan.node, Counter())
+            gauge = self._metrics.why_not_vms
+            if plan.gate_closed:  # most of the time: else nobody would ever see why a VM stays
+                after = Counter({why: count for why, count in before.items() if why[0] is gauge})
+            else:
+                after = Counter((gauge, passed.reason.code) for passed in plan.passed_over)
+            if plan.rest is not None:
+                after[self._metrics.why_not_nodes, plan.rest.code] = 1
+            self._by_node[plan.node] = after
+            self._replace(before, after)
+
+    def _replace(self, before: Counter[_Why], after: Counter[_Why]) -> None:
+        """Called with the lock held."""
+        for why in before.keys() | after.keys():
+            if not (change := after[why] - before[why]):
+                continue
+            self._totals[why] += change
+            gauge, reason = why
+            if total := self._totals[why]:
+                gauge.labels(reason).set(float(total))
+            else:
+                del self._totals[why]
+                gauge.remove(reason)
+
+
 class Meter:
     """Hears what an observer of both programs hears, and counts; may be called from any thread."""
 
@@ -54,13 +105,10 @@ class Meter:
         self._nodes: Lister[Node] | None = None
         self._refreshing_s = clock.monotonic()
         self._refreshed_s: float | None = None
-        # The newest ones; replaced whole.
+        # The newest ones, replaced whole.
         self._loads: Mapping[str, NodeLoad] = {}
-        self._over: frozenset[str] = frozenset()
-        # Node -> why it sends nothing, and why its VMs are passed over; the lock guards it.
-        self._lock = Lock()
-        self._why_not: dict[str, tuple[str, Counter[str]]] = {}
-        self._of_classes, self._of_reasons, self._of_policy = Shown(), Shown(), Shown()
+        self._why_not = _WhyNot(metrics)
+        self._of_classes, self._of_policy = Shown(), Shown()
         metrics.metrics_age.set_function(self._age_s)
 
     def show_nodes(self, nodes: Lister[Node]) -> None:
@@ -86,9 +134,8 @@ class Meter:
             if phase not in ENDED:
                 self._metrics.in_flight.labels(phase).set_function(count(phase))
         self._metrics.shutdown_alarm.set_function(is_stopped)
-        self._metrics.registry.register(
-            Readings(lambda: of_rests(ledger(), current_policy(), self._clock.now()))
-        )
+        rests = Rests(ledger, current_policy, self._clock)
+        self._metrics.registry.register(Readings(rests.read))
 
     def policy_changed(self, policy: Policy | None, *, valid: bool) -> None:
         metrics = self._metrics
@@ -134,8 +181,7 @@ class Meter:
         self._of_classes.show(
             series | self._own_series(classification) | self._upstream_series(classification)
         )
-        self._over = frozenset(classification.over_utilised())
-        self._show_reasons()
+        self._why_not.look_only_at(frozenset(classification.over_utilised()))
 
     def _own_series(self, classification: Classification) -> Series:
         metrics = self._metrics
@@ -188,24 +234,7 @@ class Meter:
             self._metrics.passed_over.labels(reason).inc(count)
         if plan.rest is not None:
             self._metrics.at_rest.labels(plan.rest.code).inc()
-        with self._lock:
-            if plan.choice is None and not reasons and plan.node in self._why_not:
-                reasons = self._why_not[plan.node][1]  # the gate was closed, and no VM was looked at
-            self._why_not[plan.node] = plan.rest.code if plan.rest is not None else "", reasons
-        self._show_reasons()
-
-    def _show_reasons(self) -> None:
-        """Of the nodes that are over-utilised now."""
-        with self._lock:
-            self._why_not = {node: why for node, why in self._why_not.items() if node in self._over}
-            nodes = Counter(rest for rest, _ in self._why_not.values() if rest)
-            vms = sum((reasons for _, reasons in self._why_not.values()), Counter[str]())
-        series: Series = {
-            (self._metrics.why_not_nodes, (reason,)): float(count) for reason, count in nodes.items()
-        }
-        for reason, count in vms.items():
-            series[self._metrics.why_not_vms, (reason,)] = float(count)
-        self._of_reasons.show(series)
+        self._why_not.note(plan)
 
     # --- evicting and following ---
 
@@ -219,15 +248,16 @@ class Meter:
             ).inc()
 
     def transition(self, before: Entry | None, after: Entry | None) -> None:
+        """What an entry has been through when it is taken up has been counted by whoever saw it happen."""
         if after is None:
             return
-        failed = after.attempts_failed - (before.attempts_failed if before is not None else 0)
-        self._metrics.failed_attempts.inc(max(0, failed))
-        if before is not None and after.phase is before.phase:
-            return
+        if before is not None:
+            self._metrics.failed_attempts.inc(max(0, after.attempts_failed - before.attempts_failed))
+            if after.phase is before.phase:
+                return
         asked_by = US if after.ours else OTHERS
-        if after.phase is Phase.SETTLING:
-            self._arrived(after, asked_by)
+        if after.phase is Phase.SETTLING and (before is not None or after.ended_at == after.changed_at):
+            self._arrived(after, asked_by)  # the VM has just been seen to arrive
         if not after.open:
             self._metrics.ended.labels(after.phase, asked_by).inc()
         if after.phase is Phase.DONE and after.ended_at is not None:

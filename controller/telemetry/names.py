@@ -106,15 +106,25 @@ COLLECTED = (
     RESTING_NODES,
 )
 """Read off their owners whenever somebody asks: :mod:`controller.telemetry.collect`."""
+OF_THE_LEDGER = frozenset({RESTING_VMS, RESTING_NODES})
+"""Of those."""
 
 
 class Metrics:
-    """All of them in one registry of our own; made once a program. ``families`` lists them, collected ones too."""
+    """All of them in one registry of our own; made once a program. ``families`` lists them, collected ones too.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    ``evicts``: whether it is the descheduler. Another program's zeros would say of evictions that there are none, so
+    there they are not shown, and may be set all the same.
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, evicts: bool = True) -> None:
         self.registry = registry
-        self.families = list(COLLECTED)
+        self.families = [family for family in COLLECTED if evicts or family not in OF_THE_LEDGER]
+        self._shown_in: CollectorRegistry | None = registry
         self._of_the_program()
+        self._of_refreshes()
+        self._shown_in = registry if evicts else None
+        self._of_what_it_tells()
         self._of_nodes()
         self._of_evictions()
         self._of_upstream()
@@ -126,14 +136,11 @@ class Metrics:
         self.policy_valid = gauge("policy_valid", "1 if the policy that is there now is in force, else 0")
         self.policy_info = gauge("policy_info", "1; which policy is in force", "digest", "mode")
         self.is_leader = gauge("is_leader", "1 if this replica holds the lease and may write, else 0")
-        self.events_dropped = counter("events_dropped", "Kubernetes Events that were not sent", "reason")
-        self.spans_dropped = counter("spans_dropped", "Spans of traces that were not exported")
         self.handler_errors = counter("handler_errors", "Handlers that raised; their keys come again")
         self.informer_errors = counter("informer_errors", "Things that went wrong in an informer", "resource")
         self.informer_age = gauge(
             "informer_last_contact_seconds", "Since the API server last told us something", "resource"
         )
-        self.queue_depth = gauge("queue_depth", "Keys that are ready or delayed")
         self.api_requests = counter(
             "api_requests", "Requests to the API server by their answer", "verb", "resource", "code"
         )
@@ -141,16 +148,26 @@ class Metrics:
             "api_request_duration_seconds", "Until the answer began", _QUICK_S, "verb", "resource"
         )
 
-    def _of_nodes(self) -> None:
+    def _of_what_it_tells(self) -> None:
+        self.events_dropped = self._counter(
+            "events_dropped", "Kubernetes Events that were not sent", "reason"
+        )
+        self.spans_dropped = self._counter("spans_dropped", "Spans of traces that were not exported")
+
+    def _of_refreshes(self) -> None:
         counter, gauge = self._counter, self._gauge
         self.metrics_age = gauge("metrics_age_seconds", "Age of the last good snapshot of metrics")
-        self.coverage = gauge("metrics_coverage_ratio", "Share of the eligible nodes that have a value")
-        self.coverage.set(math.nan)  # until there is a classification
         self.refresh_failures = counter("refresh_failures", "Refreshes of metrics that brought nothing")
         self.refresh_duration = self._histogram(
             "refresh_duration_seconds", "All queries of one refresh together", _QUICK_S, "result"
         )
         self.samples_dropped = counter("samples_dropped", "Samples that were not used", "query")
+        self.taint_changes = counter("taint_changes", "Nodes whose soft taints were to be changed")
+
+    def _of_nodes(self) -> None:
+        gauge = self._gauge
+        self.coverage = gauge("metrics_coverage_ratio", "Share of the eligible nodes that have a value")
+        self.coverage.set(math.nan)  # until there is a classification
         self.node_value = gauge("node_value", "Value of a node in a query, 0 to 1", "node", "query")
         self.node_threshold = gauge("node_threshold", "Thresholds of a query", "query", "threshold")
         self.node_class = gauge(
@@ -160,7 +177,6 @@ class Metrics:
         self.misplaced = gauge(
             "load_misplaced_nodes", "The imbalance: load above the average, in nodes' worth of it", "resource"
         )
-        self.taint_changes = counter("taint_changes", "Nodes whose soft taints were to be changed")
 
     def _of_evictions(self) -> None:
         counter, gauge = self._counter, self._gauge
@@ -225,16 +241,20 @@ class Metrics:
         self.upstream_mode.set(math.nan)  # until there is a policy
 
     def _counter(self, name: str, text: str, *labels: str, prefix: str = OURS) -> Counter:
-        self.families.append(Family(f"{prefix}{name}_total", Kind.COUNTER, text, labels))
-        return Counter(f"{prefix}{name}", text, labels, registry=self.registry)
+        self._list(Family(f"{prefix}{name}_total", Kind.COUNTER, text, labels))
+        return Counter(f"{prefix}{name}", text, labels, registry=self._shown_in)
 
     def _gauge(self, name: str, text: str, *labels: str, prefix: str = OURS) -> Gauge:
-        self.families.append(Family(f"{prefix}{name}", Kind.GAUGE, text, labels))
-        return Gauge(f"{prefix}{name}", text, labels, registry=self.registry)
+        self._list(Family(f"{prefix}{name}", Kind.GAUGE, text, labels))
+        return Gauge(f"{prefix}{name}", text, labels, registry=self._shown_in)
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        self.families.append(Family(f"{OURS}{name}", Kind.HISTOGRAM, text, labels))
-        return Histogram(f"{OURS}{name}", text, labels, registry=self.registry, buckets=buckets)
+        self._list(Family(f"{OURS}{name}", Kind.HISTOGRAM, text, labels))
+        return Histogram(f"{OURS}{name}", text, labels, registry=self._shown_in, buckets=buckets)
+
+    def _list(self, family: Family) -> None:
+        if self._shown_in is not None:
+            self.families.append(family)
 
 
 @cache

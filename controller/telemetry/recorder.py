@@ -35,6 +35,10 @@ _FOR_THE_REST = 0.6
 _PASSING = (NoAnswer, ServerError, Throttled, Unreachable)
 
 
+class _NotAllowedError(Exception):
+    """Nobody is to hear of us any more."""
+
+
 class EventRecorder:
     """Implements :class:`controller.telemetry.events.EventSink`, for any thread.
 
@@ -78,11 +82,14 @@ class EventRecorder:
         with self._changed:
             self._ending = True
             self._changed.notify_all()
-        if self._thread.ident is None:
-            return True
-        self._thread.join(within.total_seconds() * _FOR_THE_REST)
-        self._given_up.set()
-        self._thread.join(within.total_seconds() * (1 - _FOR_THE_REST))
+        if self._thread.ident is not None:
+            self._thread.join(within.total_seconds() * _FOR_THE_REST)
+            self._given_up.set()
+            self._thread.join(within.total_seconds() * (1 - _FOR_THE_REST))
+        with self._changed:
+            left = len(self._waiting)
+            self._waiting.clear()
+        self._dropped[Dropped.ENDING].inc(left)
         return not self._thread.is_alive()
 
     def say(self, event: Event) -> bool:
@@ -91,9 +98,9 @@ class EventRecorder:
             return False
         with self._changed:
             if self._ending:
-                return False
-            if len(self._waiting) >= MOST_WAITING:
-                outgoing: Outgoing | Dropped = Dropped.QUEUE_FULL
+                outgoing: Outgoing | Dropped = Dropped.ENDING
+            elif len(self._waiting) >= MOST_WAITING:
+                outgoing = Dropped.QUEUE_FULL
             else:
                 outgoing = self._correlator.admit(event, self._clock.now())
             if isinstance(outgoing, Outgoing):
@@ -108,13 +115,21 @@ class EventRecorder:
 
         By one thread at a time.
         """
-        if not self._waiting:
-            return None
-        pause = self._try(self._waiting[0])
-        if pause is None:
+        with self._changed:
+            if not self._waiting:
+                return None
+            outgoing = self._waiting[0]
+        outcome = self._try(outgoing)
+        if isinstance(outcome, timedelta):
+            return outcome
+        self._attempts = 0
+        with self._changed:
+            if not self._waiting:
+                return AT_ONCE  # stopped meanwhile, which has counted it
             self._waiting.popleft()
-            self._attempts = 0
-        return pause or AT_ONCE
+        if outcome is not None:
+            self._dropped[outcome].inc()
+        return AT_ONCE
 
     def _run(self) -> None:
         while self._wait_for_more():
@@ -128,12 +143,14 @@ class EventRecorder:
             self._changed.wait_for(lambda: self._waiting or self._ending)
             return bool(self._waiting) and not self._given_up.is_set()
 
-    def _try(self, outgoing: Outgoing) -> timedelta | None:
-        """``None``: this one is done with; else it is to be tried again after so long."""
+    def _try(self, outgoing: Outgoing) -> timedelta | Dropped | None:
+        """``None``: it is there; a time: it is to be tried again after so long."""
         try:
             self._send(outgoing)
         except AlreadyExists:
             return None  # an answer was lost
+        except _NotAllowedError:
+            return Dropped.NOT_ALLOWED
         except ApiError as error:
             self._log(error)
             self._attempts += 1
@@ -143,8 +160,7 @@ class EventRecorder:
             self._log(error)
         else:
             return None
-        self._dropped[Dropped.NOT_TAKEN].inc()
-        return None
+        return Dropped.NOT_TAKEN
 
     def _send(self, outgoing: Outgoing) -> None:
         if not outgoing.is_new:
@@ -160,7 +176,7 @@ class EventRecorder:
 
     def _request(self, method: str, which: str, outgoing: Outgoing, body: dict[str, object]) -> None:
         if not (left := self._time_left()):
-            return  # nobody is to hear of us any more
+            raise _NotAllowedError
         self._transport.request(
             method,
             f"/api/v1/namespaces/{outgoing.namespace}/events{which}",

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from threading import Condition, Thread
 
@@ -10,17 +10,21 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from informers.clock import Clock
+from informers.errors import as_shown
 
 log = logging.getLogger("vm-rebalancer")
 
 _EXPORTERS_STOP_WITHIN_S = 0.2
+_LONGEST = 300
+"""Characters of an exporter's text that a message repeats."""
 
 
 class Sending(SpanProcessor):
     """A bounded queue and a thread. What does not fit, is refused, or is left at the end, is dropped and counted.
 
-    ``on_end`` never waits. ``why`` tells why the exporter failed last. Unlike the SDK's own processor, this one says
-    how much it drops, sends soon (a leader may be killed at any moment) and ends in time.
+    ``on_end`` never waits. ``why`` tells why the exporter failed last, and is shown without ``secrets``. Unlike the
+    SDK's own processor, this one says how much it drops, sends soon (a leader may be killed at any moment) and ends in
+    time.
     """
 
     def __init__(
@@ -29,6 +33,7 @@ class Sending(SpanProcessor):
         clock: Clock,
         count_dropped: Callable[[int], None],
         why: Callable[[], str],
+        secrets: Sequence[str],
         *,
         queue_size: int,
         batch_size: int,
@@ -38,6 +43,7 @@ class Sending(SpanProcessor):
         self._clock = clock
         self._count_dropped = count_dropped
         self._why = why
+        self._secrets = secrets
         self._queue_size = queue_size
         self._batch_size = batch_size
         self._delay_s = delay_s
@@ -109,7 +115,7 @@ class Sending(SpanProcessor):
         except Exception as error:  # noqa: BLE001 - whatever an exporter raises, only these spans are lost
             sent, reason = False, f"{type(error).__name__}: {error}"
         if not sent and not self._failing:
-            log.warning("traces cannot be sent: %s", reason)
+            log.warning("traces cannot be sent: %s", as_shown(reason, _LONGEST, self._secrets))
         elif sent and self._failing:
             log.info("traces can be sent again")
         self._failing = not sent

@@ -3,6 +3,7 @@
 It only puts together what it hears and what the VMIMs tell; what becomes of the spans is the exporter's business.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,7 +12,8 @@ from typing import NamedTuple
 
 from cachetools import TTLCache
 
-from controller.cluster.objects import Pod, Vmim
+from controller.cluster.metadata import ObjectMeta
+from controller.cluster.objects import MigrationState, Pod, Vmim
 from controller.cluster.view import Caches, ClusterView
 from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import AWAITING_SIGN, Entry, Phase
@@ -22,7 +24,10 @@ from controller.telemetry.attempts import (
     before_last_move,
     complete,
     ended,
+    failure,
+    in_order,
     newest_attempt_from_pod,
+    spans_of_attempt,
     with_state,
 )
 from controller.telemetry.evictions import (
@@ -31,7 +36,6 @@ from controller.telemetry.evictions import (
     Decision,
     Eviction,
     closing,
-    migrating,
     opening,
     refused,
 )
@@ -47,6 +51,10 @@ _REMEMBERED_S = 48 * 3600.0
 _POD_S = 3600.0
 _LAG = timedelta(seconds=5)
 """From the end of an attempt, by KubeVirt's clock, until its spans have certainly been sent."""
+_LATE_S = 600.0
+"""No worker is as far behind another in telling of the same eviction."""
+_PER_POD = 20
+"""Evictions of a pod that left different VMIMs behind."""
 
 _ACCEPTED = frozenset({Verdict.TRIGGERED, Verdict.GRANTED})
 
@@ -78,13 +86,66 @@ class _Thread(local):
 class _Open:
     """An eviction that is followed. Changed only with the tracer's lock held."""
 
-    def __init__(self, eviction: Eviction, before: frozenset[str]) -> None:
+    def __init__(self, eviction: Eviction, left: str, before: frozenset[str]) -> None:
         self.eviction = eviction
+        """Without its attempts, which follow."""
+        self.left = left
+        """The UID of the VMIM that the evictions of this pod before it have left behind, if any."""
+        self.attempts: dict[str, Vmim] = {}
+        """By UID, as last seen; those that have not been told."""
+        self.told: dict[str, Vmim] = {}
+        """By UID; of those that have been told, what the end of the eviction has to tell."""
         self.before = before
         """UIDs of VMIMs that are not its attempts."""
         self.opening_told = False
-        self.told: set[str] = set()
-        """UIDs of VMIMs whose attempts have been told."""
+
+    def note_told(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self.told[uid] = _essence(self.attempts.pop(uid))
+
+    def whole(self) -> Eviction:
+        return replace(self.eviction, attempts={**self.told, **self.attempts})
+
+
+def _essence(attempt: Vmim) -> Vmim:
+    """When it began and ended, and why it failed: a mark may stand for days, and each attempt leaves a VMIM."""
+    noted = [(t.phase_transition_timestamp, t) for t in attempt.phase_transition_timestamps]
+    known = [t for _, t in sorted(((at, t) for at, t in noted if at is not None), key=lambda each: each[0])]
+    ends = [t for t in known if t.phase == attempt.phase]
+    state = attempt.migration_state
+    return Vmim(
+        metadata=ObjectMeta(
+            name=attempt.metadata.name,
+            uid=attempt.metadata.uid,
+            creation_timestamp=attempt.metadata.creation_timestamp,
+        ),
+        phase=attempt.phase,
+        phase_transition_timestamps=(*known[:1], *ends[:1], *known[-1:]),
+        migration_state=MigrationState(
+            failure_reason=failure(attempt) if attempt.phase == "Failed" else "",
+            end_timestamp=state.end_timestamp if state is not None else None,
+        ),
+    )
+
+
+class _Past:
+    """The evictions of one pod that have ended: which was the first, and how often each has been."""
+
+    def __init__(self, first: str) -> None:
+        self.first = first
+        self._times: OrderedDict[str, int] = OrderedDict()
+
+    def note(self, left: str) -> None:
+        """``left``: the UID of the VMIM that the evictions before it have left behind, if any."""
+        self._times[left] = self._times.get(left, 0) + 1
+        self._times.move_to_end(left)
+        if len(self._times) > _PER_POD:
+            self._times.popitem(last=False)
+
+    def next(self, left: str) -> str:
+        """The name of the next: if the one before left no VMIM behind, by their order."""
+        times = self._times.get(left, 0)
+        return f"{left}+{times}" if times else left
 
 
 class Tracer:
@@ -113,8 +174,12 @@ class Tracer:
         self._thread = _Thread()
         self._lock = Lock()  # guards all that follows
         self._open: dict[str, _Open] = {}  # by pod UID: one eviction at a time, as in the ledger
-        # Which evictions of a pod have ended. Bounded; after a restart, the VMIMs tell of the earlier ones.
-        self._ended: TTLCache[str, tuple[str, ...]] = TTLCache(_PODS, _REMEMBERED_S, clock.monotonic)
+        # Which evictions of a pod have ended, but for refused requests, which come again and again and left nothing
+        # behind. After a restart, the VMIMs tell of the earlier ones.
+        self._ended: TTLCache[str, _Past] = TTLCache(_PODS, _REMEMBERED_S, clock.monotonic)
+        # When the last eviction of a pod was opened that has been told to its end: two workers may tell of one entry
+        # in the wrong order, and what came last in truth must not open it again.
+        self._over: TTLCache[str, datetime] = TTLCache(_PODS, _LATE_S, clock.monotonic)
         self._last_round: Link | None = None
         self._limits: Mapping[str, Edges] = {}
         self._rounds = 0
@@ -176,13 +241,15 @@ class Tracer:
             return  # of a pod that was gone before this process began, nobody knows the UID
         migrations, now = self._migrations(entry), self._clock.now()
         with self._lock:
+            if self._over.get(entry.pod_uid) == entry.opened_at:
+                return
             known = self._open.get(entry.pod_uid)
             new = known is None
             if known is None:
                 known = self._begin(before or entry, migrations)
             self._hear(known, entry, migrations)
             if new and (before or entry).phase is not Phase.REQUESTED:
-                known.told = self._told_before(known)
+                known.note_told(self._told_before(known))
             if after is None:
                 spans = self._end(known, now)
             elif not after.open:
@@ -230,23 +297,27 @@ class Tracer:
         ):
             decision = Decision(plan, self._limits, self._last_round)
         failed = newest_attempt_from_pod(migrations, before, self._view.vmi(entry.vm))
-        earlier = self._ended.get(entry.pod_uid, ())
-        which = failed.metadata.uid if failed is not None else FIRST
-        while which in earlier:
-            which = f"{which}+"  # the one before left no VMIM behind
-        after = earlier or ((FIRST,) if failed is not None and asked_for_by_us(failed) else ())
-        known = self._open[entry.pod_uid] = _Open(Eviction(entry, which, after, decision), before)
+        left = failed.metadata.uid if failed is not None else FIRST
+        past = self._ended.get(entry.pod_uid)
+        if past is not None:
+            first: str | None = past.first
+        else:
+            first = FIRST if failed is not None and asked_for_by_us(failed) else None
+        which = past.next(left) if past is not None else left
+        after = (first,) if first is not None else ()
+        known = _Open(Eviction(entry, which, after, decision), left, before)
+        self._open[entry.pod_uid] = known
         return known
 
     def _hear(self, known: _Open, entry: Entry, migrations: Iterable[Vmim]) -> None:
         """Called with the lock held. VMIMs are kept as last seen: KubeVirt removes old ones."""
-        news = {m.metadata.uid: m for m in migrations if m.metadata.uid not in known.before}
+        for migration in migrations:
+            if (uid := migration.metadata.uid) not in known.before and uid not in known.told:
+                known.attempts[uid] = migration
         stuck_at = known.eviction.stuck_at
         if entry.phase is Phase.STUCK and stuck_at is None:
             stuck_at = entry.changed_at
-        known.eviction = replace(
-            known.eviction, entry=entry, attempts={**known.eviction.attempts, **news}, stuck_at=stuck_at
-        )
+        known.eviction = replace(known.eviction, entry=entry, stuck_at=stuck_at)
 
     def _opening(self, known: _Open) -> list[Span]:
         """Told once, and as soon as possible: nobody else can. Called with the lock held."""
@@ -256,30 +327,39 @@ class Tracer:
     def _told_before(self, known: _Open) -> set[str]:
         """Of an eviction that was taken over: the attempts that were over while the other controller was at work."""
         until = self._told_until()
-        ends = {uid: ended(attempt) for uid, attempt in known.eviction.attempts.items()}
+        ends = {uid: ended(attempt) for uid, attempt in known.attempts.items()}
         return {
             uid for uid, at in ends.items() if at is not None and until is not None and at + _LAG <= until
         }
 
     def _attempts_over(self, known: _Open, now: datetime) -> list[Span]:
         """Told once: KubeVirt removes old VMIMs, and what fails for hours should be seen. Called with the lock held."""
-        over = {uid for uid, attempt in known.eviction.attempts.items() if complete(attempt)} - known.told
-        known.told |= over
-        by_attempt = migrating(known.eviction, now) if over else {}
-        return [span for uid, spans in by_attempt.items() if uid in over for span in spans]
+        over = {uid: attempt for uid, attempt in known.attempts.items() if complete(attempt)}
+        if not over:
+            return []
+        pod_uid, root = known.eviction.entry.pod_uid, known.eviction.root_id
+        ordered = in_order([*known.told.values(), *known.attempts.values()])
+        spans = [
+            span
+            for number, attempt in enumerate(ordered, 1)
+            if attempt.metadata.uid in over
+            for span in spans_of_attempt(pod_uid, root, number, attempt, now)
+        ]
+        known.note_told(over)
+        return spans
 
     def _end(self, known: _Open, at: datetime) -> list[Span]:
         """Called with the lock held."""
-        eviction = known.eviction
+        eviction = known.whole()
         entry = eviction.entry
-        if (entry.open or entry.phase is Phase.LOST) and not known.opening_told:
-            eviction = replace(eviction, which=f"opened at {entry.opened_at.isoformat()}")
-            spans = refused(eviction, at)
-        else:
-            spans = [*self._opening(known), *closing(eviction, at, known.told)]
-        self._ended[entry.pod_uid] = (*self._ended.get(entry.pod_uid, ()), eviction.which)
         del self._open[entry.pod_uid]
-        return spans
+        self._over[entry.pod_uid] = entry.opened_at
+        if (entry.open or entry.phase is Phase.LOST) and not known.opening_told:
+            return refused(replace(eviction, which=f"opened at {entry.opened_at.isoformat()}"), at)
+        past = self._ended.get(entry.pod_uid) or _Past(eviction.which)
+        past.note(known.left)
+        self._ended[entry.pod_uid] = past
+        return [*self._opening(known), *closing(eviction, at, known.told.keys())]
 
     def _tell(self, spans: Iterable[Span]) -> None:
         for span in spans:

@@ -10,7 +10,7 @@ That package builds the request and picks ``data.result`` out of the answer. All
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
@@ -29,7 +29,7 @@ from urllib3.exceptions import HTTPError
 from controller.policy.model import Metrics
 from controller.utilization.reading import Answer, MetricsError, Sample
 from informers.connection import Exchange, in_words, make_patient, waiting
-from informers.errors import ApiError
+from informers.errors import ApiError, as_shown
 
 CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 32 << 20
@@ -47,7 +47,6 @@ _MAX_WARNINGS = 10
 _SHOWN = 200
 """Characters of somebody else's text that a message repeats."""
 _SHOWN_EXPRESSION = 80
-_SHORTEST_SECRET = 4
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NOT_TO_SET = frozenset(
     ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding")
@@ -339,15 +338,13 @@ def _value(series: _Series, said: "_Said") -> float:
 
 
 class _Said:
-    """What a server says, as messages repeat it: short, on one line, without markup, and without our secrets."""
+    """What a server says, as messages repeat it: short, on one line, without markup, and without secrets."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = sorted(secrets, key=len, reverse=True)
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
 
     def short(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        text = as_shown(text, _SHOWN + 1, self._known)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
     def text_of(self, body: bytes) -> str:
@@ -371,9 +368,8 @@ class _Said:
             return f"{status}: {self.text_of(body)}"
 
 
-def _secrets_of(request: PreparedRequest) -> set[str]:
-    values = [value for name, value in request.headers.items() if name.lower() not in _NOT_SECRET]
-    return {part for value in values for part in (value, *value.split()) if len(part) >= _SHORTEST_SECRET}
+def _secrets_of(request: PreparedRequest) -> list[str]:
+    return [str(value) for name, value in request.headers.items() if name.lower() not in _NOT_SECRET]
 
 
 def _shortened(expression: str) -> str:

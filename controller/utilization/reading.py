@@ -202,16 +202,16 @@ class _Reader:
             self.dropped.append(Dropped(name, node, "several series for one node"))
         yield from found.items()
 
-    def _times(self, expression: str) -> dict[str, datetime]:
+    def _times(self, expression: str, name: str) -> dict[str, datetime]:
         """By the server's clock, but never later than now: else it would show what has not been measured yet."""
         return {
             node: min(datetime.fromtimestamp(seconds, UTC), self._now)
-            for node, seconds in self._by_node(_timestamp(expression), _timestamp(expression))
+            for node, seconds in self._by_node(_timestamp(expression), name)
             if 0 < seconds < 1e11
         }
 
     def values(self, query: Query) -> dict[str, Value]:
-        times = self._times(query.expression) if query.recorded else None
+        times = self._times(query.expression, query.name) if query.recorded else None
         result: dict[str, Value] = {}
         for node, value in self._shares(query.expression, query.name).items():
             at = self._now if times is None else times.get(node)
@@ -222,7 +222,7 @@ class _Reader:
         return result
 
     def loads(self) -> dict[str, NodeLoad]:
-        times = self._times(NODE_CPU)
+        times = self._times(NODE_CPU, NODE_CPU)
         memory = self._amounts(NODE_MEMORY)
         pressures = [self._shares(series, series) for series in NODE_PRESSURES]
         return {

@@ -20,6 +20,7 @@ from controller import runtime
 from controller.health import HealthServer
 from controller.lease import LeaseTiming
 from controller.platform import Options
+from e2e.ports import Ports
 from informers import connection, reflector, watchstate
 from tests.controller.io.http_server import HttpServer, Reply, Request, reply
 from tests.simulator.apiserver.builders import LEASES
@@ -28,6 +29,7 @@ from tests.simulator.apiserver.harness import Connected, until
 QUICK = LeaseTiming(timedelta(seconds=1.5), timedelta(seconds=1), timedelta(seconds=0.1))
 """A first leader waits one lease duration, in real time, before it may write."""
 ENDS_WITHIN_S = 10.0
+_PORTS = Ports()
 NOTHING = {"status": "success", "data": {"resultType": "vector", "result": []}}
 
 
@@ -108,9 +110,8 @@ def black_hole() -> Iterator[str]:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """One that nobody is given by chance until somebody listens there."""
+    return _PORTS.free()
 
 
 def asked(port: int, path: str) -> tuple[int, str]:

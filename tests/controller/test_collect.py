@@ -1,26 +1,32 @@
 """What is read off queues, informers, the lease and the cluster, and how requests are named."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from controller.cluster.objects import Taint
-from controller.evictions.views import Refusal
+from controller.evictions.views import Finished, Refusal
+from controller.policy.model import Breaker, Cooldown
 from controller.taints.desired import APPROPRIATE, EFFECT, OVER
 from controller.telemetry.calls import note_calls, what_was_asked
 from controller.telemetry.collect import (
     Reading,
     Readings,
+    Rests,
     of_informers,
     of_lease,
     of_queue,
     of_rests,
     of_taints,
 )
+from informers.testing import ManualClock
 from informers.transport import Answered
 from tests.builders import START, node
-from tests.controller.decision_builders import MINUTE, POLICY, finished, view
+from tests.controller.decision_builders import HOUR, MINUTE, POLICY, SECOND, finished, policy, view
 from tests.controller.seen import INFORMER, QUEUE, Seen
 
 PREFIX = "vm_rebalancer_"
@@ -100,7 +106,54 @@ def test_vms_and_nodes_that_rest_are_counted_by_why() -> None:
 
 
 def test_nothing_rests_before_there_is_a_policy() -> None:
-    assert read(*of_rests(view(), None, START)) == {}
+    assert Rests(view, lambda: None, ManualClock(START)).read() == ()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["vm-1", "vm-2"]), st.booleans(), st.integers(0, 5000), st.integers(0, 5000)
+        )
+    ),
+    st.integers(1, 600),
+    st.integers(1, 600),
+    st.integers(1, 600),
+)
+def test_what_is_long_over_is_left_out_and_nothing_else(
+    moves: list[tuple[str, bool, int, int]], base: int, more: int, rest: int
+) -> None:
+    """The count is that of asking the rules about each VM."""
+    records: dict[str, tuple[Finished, ...]] = {}
+    for n, (vm, succeeded, ago_s, took_s) in enumerate(sorted(moves, key=lambda move: -move[2])):
+        move = finished(f"m-{n}", vm=vm, succeeded=succeeded, at=START - ago_s * SECOND, took=took_s * SECOND)
+        records[vm] = (*records.get(vm, ()), move)
+    cooldown = Cooldown(base * SECOND, (base + more) * SECOND, HOUR)
+    breaker = Breaker(2, HOUR, rest * SECOND)
+    rules = policy(evictions=replace(POLICY.evictions, cooldown=cooldown, breaker=breaker))
+    ledger = view(finished=records)
+    shown = read(*of_rests(ledger, rules, START))
+    cooling = [vm for vm in records if ledger.cooling_until(vm, cooldown, START)]
+    resting = [vm for vm in records if ledger.vm_resting_until(vm, breaker, START)]
+    assert shown["resting_vms['cooldown']"] == len(cooling)
+    assert shown["resting_vms['breaker']"] == len(resting)
+
+
+def test_a_large_memory_is_counted_anew_only_when_something_is_new_or_after_a_while() -> None:
+    """It is asked at each scrape, and holds every VM that ever moved."""
+    clock, now = ManualClock(START), POLICY
+    memory = {"vm-1": (finished("vm-1", at=START),)}
+    ledger = view(finished=memory)
+    rests = Rests(lambda: ledger, lambda: now, clock)
+    first = rests.read()
+    clock.advance(9 * SECOND)
+    ledger = replace(ledger, version=ledger.version + 1)  # an entry has moved on
+    assert rests.read() is first
+    clock.advance(2 * SECOND)
+    assert (second := rests.read()) is not first
+    now = policy(digest="another")
+    assert (third := rests.read()) is not second
+    ledger = replace(ledger, finished=dict(memory))
+    assert rests.read() is not third
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """``/debug/decisions``: the last decisions of the running descheduler, true, bounded and without secrets."""
 
+import inspect
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +13,7 @@ import msgspec
 import pytest
 
 from controller.cluster.queries import Reason
+from controller.evictions import gate
 from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Phase, VmKey
 from controller.evictions.plan import Plan
@@ -18,7 +21,7 @@ from controller.evictions.select import PassedOver
 from controller.policy.model import Metrics, Mode
 from controller.report import Decisions, StandBy
 from controller.telemetry import decisions
-from tests.builders import node
+from tests.builders import START, node
 from tests.controller.controlled_cluster import pod
 from tests.controller.decided_cluster import IDENTITY, DecidedCluster
 from tests.controller.decision_builders import (
@@ -81,6 +84,59 @@ def test_tells_why_nothing_moves() -> None:
     assert plan.move is None
     assert plan.rest is not None
     assert (plan.rest.code, plan.at) == ("NodeLimit", cluster.clock.now())
+
+
+def test_while_the_gate_is_closed_it_tells_who_was_passed_over_at_the_last_look() -> None:
+    """The gate is closed most of the time: a move from the node is under way."""
+    cluster = DecidedCluster("vm-1", "vm-2")
+    cluster.start()
+    looked_at = cluster.clock.now()
+    cluster.pass_time(30 * SECOND)
+    plan = cluster.plan()
+    assert plan.rest is not None
+    assert plan.rest.code in gate.CODES
+    assert [(group.code, group.count) for group in plan.passed_over] == [("NotFirst", 1)]
+    assert (plan.at, plan.passed_over_at) == (cluster.clock.now(), looked_at)
+
+
+def test_once_there_is_nothing_to_pass_over_it_says_so() -> None:
+    log = DecidedCluster().log
+    passed = (PassedOver(VmKey("vms", "vm-1"), Reason("Cooling", "it has moved")),)
+    before = Plan(
+        "node-1", START, verdict(), slots(), rest=Reason("NoUsefulMove", "none"), passed_over=passed
+    )
+    log.planned(before)
+    log.planned(replace(before, rest=Reason("Relieved", "it is below every floor"), passed_over=()))
+    (plan,) = log.decisions().plans
+    assert plan.passed_over == ()
+
+
+def test_a_closed_gate_is_told_by_its_codes() -> None:
+    assert set(re.findall(r'Reason\(\s*"(\w+)"', inspect.getsource(gate))) == gate.CODES
+
+
+def test_of_more_nodes_than_it_keeps_the_worst_stay() -> None:
+    """They are considered first, so the latest are the least."""
+    log = DecidedCluster().log
+    for i in range(2 * decisions.MOST_PLANS):
+        log.planned(Plan(f"node-{i}", START, replace(verdict(f"node-{i}"), excess=-float(i)), slots()))
+    assert {plan.node for plan in log.decisions().plans} == {f"node-{i}" for i in range(decisions.MOST_PLANS)}
+
+
+def test_a_node_that_is_no_longer_over_utilised_has_no_last_decision() -> None:
+    cluster = DecidedCluster("vm-1", hot=("node-1", "node-2"))
+    cluster.start()
+    assert {plan.node for plan in cluster.decisions.plans} == {"node-1", "node-2"}
+    cluster.cool("node-2")
+    cluster.pass_time(30 * SECOND)
+    assert {plan.node for plan in cluster.decisions.plans} == {"node-1"}
+
+
+def test_what_is_not_classified_is_not_forgotten() -> None:
+    log = DecidedCluster().log
+    log.planned(Plan("node-1", START, verdict(), slots()))
+    log.classified(replace(classification(), skipped="only 3 of 5 eligible nodes have a value"))
+    assert [plan.node for plan in log.decisions().plans] == ["node-1"]
 
 
 def test_tells_verdict_thresholds_class_and_slots_of_each_node_worst_first() -> None:

@@ -10,14 +10,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.commands import JsonLines
+from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Phase, VmKey
+from controller.evictions.plan import Plan
+from controller.evictions.select import Choice
 from controller.evictions.views import Alarm
 from controller.telemetry import emit
 from controller.telemetry.emit import Emitter
 from controller.telemetry.names import Metrics
 from controller.utilization.classify import NodeClass
 from controller.utilization.reading import Dropped
-from informers.errors import Unreachable
+from informers.errors import NoAnswer, Unreachable
 from tests.builders import node
 from tests.controller.decision_builders import (
     HOUR,
@@ -27,6 +30,7 @@ from tests.controller.decision_builders import (
     entry,
     snapshot,
     verdict,
+    vm,
 )
 from tests.controller.seen import Seen, at_rest, say_everything
 
@@ -125,16 +129,66 @@ def test_what_was_said_is_remembered_of_so_many_subjects_and_no_more(
     assert len(bounded._said) == 10
 
 
-def test_each_error_of_an_informer_is_said_once_an_hour_however_they_alternate(
+def test_each_kind_of_error_of_an_informer_is_said_once_an_hour_however_they_alternate(
     seen: Seen, lines: pytest.LogCaptureFixture
 ) -> None:
-    """Each attempt fails, now like this, now like that."""
-    for _ in range(5):
-        for text in ("connection refused", "no route to host"):
-            seen.emitter.informer_failed("nodes", Unreachable(text))
+    """Each attempt fails, now like this, now like that, and what it says may differ each time."""
+    for attempt in range(5):
+        for error in (Unreachable(f"refused on port {attempt}"), NoAnswer(f"silence of {attempt} s")):
+            seen.emitter.informer_failed("nodes", error)
     seen.emitter.informer_failed("vmis", Unreachable("connection refused"))
     assert len(lines.records) == 3
     assert seen.series("informer_errors_total") == {("nodes",): 10.0, ("vmis",): 1.0}
+
+
+def test_what_others_say_is_bounded_and_without_secrets(seen: Seen, lines: pytest.LogCaptureFixture) -> None:
+    said = "Bearer s3cr3t " + "x" * 10_000
+    seen.emitter.informer_failed("nodes", ValueError(said))
+    seen.emitter.answered(entry(), EvictionAnswer(Verdict.REFUSED, said), dry_run=False)
+    seen.emitter.refreshed(
+        replace(snapshot(), dropped=(Dropped(QUERY, said, f"no node is called {said!r}"),))
+    )
+    assert len(lines.records) == 3
+    assert max(len(record.getMessage()) for record in lines.records) < 1000
+    assert "s3cr3t" not in lines.text
+
+
+def test_samples_that_are_not_used_are_said_in_one_line_for_each_query_and_reason(
+    seen: Seen, lines: pytest.LogCaptureFixture
+) -> None:
+    """However many VMs there are, and whatever their values are this time."""
+    vms = [Dropped("vms", f"ns/vm-{n}", "several series for one VM") for n in range(30_000)]
+    for refresh in range(3):
+        values = [f"value {n + refresh} is not within [0, 1]" for n in (2, 5, 8)]
+        odd = [Dropped(QUERY, f"node-{n}", value) for n, value in enumerate(values)]
+        names = [Dropped(QUERY, f"x{n}-{refresh}", f"no node is called 'x{n}-{refresh}'") for n in range(2)]
+        nothing = [Dropped(QUERY, "node-7", f"value is {value}") for value in ("nan", "inf")]
+        seen.emitter.refreshed(replace(snapshot(), dropped=(*vms, *odd, *names, *nothing)))
+    seen.emitter.refreshed(replace(snapshot(), dropped=(Dropped("vms", "ns/vm-9", "value is nan"),)))
+    assert [record.getMessage() for record in lines.records] == [
+        "30000 samples of vms not used, such as that for ns/vm-0: several series for one VM",
+        f"3 samples of {QUERY} not used, such as that for node-0: value 2 is not within [0, 1]",
+        f"2 samples of {QUERY} not used, such as that for x0-0: no node is called 'x0-0'",
+        f"2 samples of {QUERY} not used, such as that for node-7: value is nan",
+        "1 sample of vms not used, such as that for ns/vm-9: value is nan",
+    ]
+
+
+def test_a_choice_that_noise_changes_back_and_forth_is_said_once_an_hour(
+    seen: Seen, lines: pytest.LogCaptureFixture
+) -> None:
+    plans = [chosen("vm-1"), chosen("vm-2"), at_rest()]
+    for plan in plans * 3:
+        seen.emitter.planned(plan)
+        seen.clock.advance(MINUTE)
+    assert len(lines.records) == 3
+    seen.clock.advance(AGAIN)
+    seen.emitter.planned(plans[0])
+    assert len(lines.records) == 4
+
+
+def chosen(name: str) -> Plan:
+    return replace(at_rest(), rest=None, choice=Choice(vm(name), "node-2", 0.1, 8.0, "uses 4.0 cores"))
 
 
 @pytest.mark.parametrize(

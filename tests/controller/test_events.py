@@ -138,6 +138,17 @@ def test_says_nothing_of_steps_that_are_part_of_every_move(seen: Observed) -> No
     assert seen.sink.events == []
 
 
+def test_says_that_a_vm_has_arrived_though_nobody_watched_it_move(seen: Observed) -> None:
+    """It was said to start, and a restart came in between; KubeVirt speaks of what others asked for."""
+    seen.observer.transition(None, replace(arrived("node-3", 72 * SECOND), ours=False))
+    assert seen.sink.events == []
+    seen.observer.transition(None, arrived("node-3", 72 * SECOND))
+    assert (seen.only.reason, seen.only.message) == (
+        "Rebalanced",
+        "Live migration from node-1 to node-3 took 1m12s",
+    )
+
+
 @pytest.mark.parametrize("verdict", [Verdict.NOT_MIGRATABLE, Verdict.DISRUPTION_BUDGET, Verdict.REFUSED])
 def test_a_refusal_is_said_on_the_vm_once_an_hour(seen: Observed, verdict: Verdict) -> None:
     for _ in range(3):

@@ -46,6 +46,39 @@ def test_says_when_it_is_valid_again_but_not_that_it_always_was(sink: Sink, even
     assert sink.events[-1].message == "In force: policy digest-1"
 
 
+def test_what_a_replica_that_stood_by_could_not_say_it_says_once_it_leads(
+    sink: Sink, events: PolicyEvents
+) -> None:
+    events.catch_up()
+    sink.takes = False
+    events.changed(INVALID)
+    sink.takes = True
+    events.catch_up()
+    events.catch_up()
+    assert sink.reasons == ["PolicyInvalid"]
+    sink.takes = False
+    events.changed(VALID)
+    sink.takes = True
+    events.catch_up()
+    events.catch_up()
+    assert sink.reasons == ["PolicyInvalid", "PolicyValid"]
+
+
+def test_trouble_that_came_and_went_while_standing_by_is_no_news(sink: Sink, events: PolicyEvents) -> None:
+    sink.takes = False
+    events.changed(INVALID)
+    events.changed(VALID)
+    sink.takes = True
+    events.catch_up()
+    assert sink.events == []
+
+
+def test_other_problems_are_said_anew(sink: Sink, events: PolicyEvents) -> None:
+    events.changed(INVALID)
+    events.changed(GONE)
+    assert sink.reasons == ["PolicyInvalid", "PolicyInvalid"]
+
+
 def test_speaks_of_one_that_has_gone_by_its_name(sink: Sink) -> None:
     nothing: Informer[ConfigMap] = Informer("policy")
     PolicyEvents(sink, nothing.lister, "rebalancing", "policy").changed(GONE)

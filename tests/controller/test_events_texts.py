@@ -11,7 +11,7 @@ from controller.telemetry.events import MOST_BYTES, as_message
     ("text", "message"),
     [
         ("Get https://me:secret@host/path", "Get https://***@host/path"),
-        ("Authorization: Bearer abc.def-123, so", "Authorization: Bearer *** so"),
+        ("Authorization: Bearer abc.def-123, so", "Authorization: Bearer ***, so"),
         ("GET /q?token=abc&x=1", "GET /q?token=***&x=1"),
         ("found eyJhbGciOi.eyJzdWIi.c2ln here", "found *** here"),
         ("two\nlines\tand\x00more", "two lines and?more"),
@@ -26,6 +26,10 @@ def test_any_text_makes_a_message_that_kubernetes_takes(text: str) -> None:
     message = as_message(text)
     assert len(message.encode()) <= MOST_BYTES
     assert message.isprintable()
+
+
+def test_a_text_of_any_length_is_masked_as_far_as_it_is_shown() -> None:
+    assert as_message("Bearer s3cr3t " + "x " * 10_000_000).startswith("Bearer *** x x")
 
 
 def test_a_long_text_is_cut_and_shows_it() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from controller.ports import DescheduleObserver, TaintObserver
 from controller.telemetry.fanout import DescheduleFanout, TaintFanout
+from informers.testing import ManualClock
+from tests.builders import START
 
 
 def calls_of(protocol: type) -> dict[str, tuple[list[Any], dict[str, Any]]]:
@@ -42,6 +44,27 @@ def test_everything_reaches_everybody_though_one_fails(
         getattr(sound, name).assert_called_once_with(*given, **named)
         assert "an observer failed" in caplog.text
         caplog.clear()
+
+
+def test_the_same_fault_is_said_once_an_hour(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An observer may be told something many times a second, and its fault may be there each time."""
+    clock = ManualClock(START)
+    monkeypatch.setattr("controller.telemetry.fanout._clock", clock)
+    broken = Mock(spec=DescheduleObserver)
+    heard = DescheduleFanout(broken, Mock(spec=DescheduleObserver))
+    faults = [RuntimeError("no space left"), ValueError("odd")]
+    broken.refreshing.side_effect = faults * 10
+    broken.metrics_failed.side_effect = RuntimeError("no space left")
+    for _ in range(10):
+        heard.refreshing()
+        heard.metrics_failed("503")
+    assert len(caplog.records) == 3
+    assert all(record.exc_info for record in caplog.records)
+    clock.advance(timedelta(hours=1, seconds=1))
+    heard.refreshing()
+    assert len(caplog.records) == 4
 
 
 def test_no_observer_is_no_trouble() -> None:

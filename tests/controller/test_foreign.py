@@ -7,11 +7,12 @@ import pytest
 
 from controller.cluster.objects import Vmi
 from controller.evictions.entry import Phase, VmKey
-from controller.evictions.views import LedgerView, Refusal
+from controller.evictions.views import Alarm, LedgerView, Refusal
 from controller.telemetry.foreign import foreign_marks
 from informers.store import Change
 from tests.builders import START, vmi
-from tests.controller.decision_builders import HOUR, entry, view
+from tests.controller.controlled_cluster import ControlledCluster
+from tests.controller.decision_builders import HOUR, POLICY, entry, view
 
 SOURCE = {"kubevirt.io/eviction-source": "descheduler"}
 
@@ -26,11 +27,13 @@ def as_seen(base: Vmi, *, source: bool = False, marked: bool = False) -> Vmi:
 
 PLAIN = vmi("vm-1")
 MARKED = as_seen(PLAIN, source=True, marked=True)
-REBUILT = replace(view(), version=1)
+READ = replace(view(), version=1)
 
 
-def seen(change: Change[Vmi], ledger: LedgerView = REBUILT, *, leads: bool = True) -> list[VmKey]:
-    return list(foreign_marks(lambda: ledger, lambda: leads)(change))
+def seen(
+    change: Change[Vmi], ledger: LedgerView = READ, *, rebuilt: bool = True, leads: bool = True
+) -> list[VmKey]:
+    return list(foreign_marks(lambda: ledger, lambda: rebuilt, lambda: leads)(change))
 
 
 def test_a_mark_in_a_deschedulers_name_that_the_ledger_does_not_know_is_foreign() -> None:
@@ -44,7 +47,7 @@ def test_our_own_is_reserved_before_it_is_asked_for(phase: Phase) -> None:
 
 
 def test_our_own_that_was_given_up_for_lost_may_still_come() -> None:
-    lost = replace(REBUILT, refusals={PLAIN.uid: Refusal("its last eviction was Lost", START - HOUR)})
+    lost = replace(READ, refusals={PLAIN.uid: Refusal("its last eviction was Lost", START - HOUR)})
     assert seen(Change(PLAIN, MARKED), lost) == []
 
 
@@ -71,4 +74,17 @@ def test_what_need_not_be_a_deschedulers_is_none(change: Change[Vmi]) -> None:
 
 def test_one_that_stands_by_or_has_not_read_the_cluster_knows_nothing_of_ours() -> None:
     assert seen(Change(PLAIN, MARKED), leads=False) == []
-    assert seen(Change(PLAIN, MARKED), replace(REBUILT, version=0)) == []
+    assert seen(Change(PLAIN, MARKED), rebuilt=False) == []
+
+
+def test_an_alarm_that_was_kept_is_no_look_at_the_cluster() -> None:
+    """It changes the ledger before that has been read: a predecessor's mark would be another descheduler's."""
+    cluster = ControlledCluster(hot=())
+    marks = foreign_marks(
+        lambda: cluster.descheduler.ledger, lambda: cluster.descheduler.rebuilt, lambda: True
+    )
+    cluster.descheduler.start(Alarm("a VM went down", POLICY.digest))
+    assert cluster.descheduler.ledger.version > 0
+    assert list(marks(Change(PLAIN, MARKED))) == []
+    cluster.work()
+    assert list(marks(Change(PLAIN, MARKED))) != []

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.cluster.objects import Node
-from controller.cluster.queries import Reason
 from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import ENDED, Phase
 from controller.evictions.ledger import Ledger
-from controller.evictions.select import PassedOver
 from controller.evictions.views import Alarm
 from controller.policy.model import Mode
 from controller.telemetry.emit import Emitter
@@ -38,7 +36,7 @@ from tests.controller.decision_builders import (
     thresholds,
     verdict,
 )
-from tests.controller.seen import Seen, at_rest, say_everything, show_everything
+from tests.controller.seen import Seen, say_everything, show_everything
 from tests.simulator.promtool import promtool
 
 UPSTREAM = "descheduler_"
@@ -279,33 +277,30 @@ def test_failed_attempts_are_counted_each_once(seen: Seen) -> None:
     assert seen.series("migration_attempts_failed_total") == {(): 2.0}
 
 
-# --- why not ---
+def test_what_a_predecessor_has_counted_is_not_counted_again(seen: Seen) -> None:
+    """At a start, what is on the move and what settles is read off the cluster."""
+    seen.emitter.show_nodes(cluster("node-1"))
+    seen.emitter.refreshed(snapshot({}, loads={"node-1": load(60.0, 64 * GIB)}))
+    retrying = entry("vm-1", phase=Phase.RETRYING, attempts_failed=2)
+    settling = entry("vm-2", phase=Phase.SETTLING, changed_at=START + HOUR, ended_at=START + MINUTE)
+    seen.emitter.transition(None, retrying)
+    seen.emitter.transition(None, settling)
+    assert seen.series("migration_attempts_failed_total") == {(): 0.0}
+    assert seen.series("migration_duration_seconds_count") == {}
+    assert seen.counted("load_moved_nodes_total") == {}
+    seen.emitter.transition(retrying, replace(retrying, attempts_failed=3))
+    assert seen.series("migration_attempts_failed_total") == {(): 1.0}
 
 
-def test_why_not_is_shown_as_of_the_last_look_at_each_node_that_is_still_over_utilised(seen: Seen) -> None:
-    both = classification(verdict("node-1"), verdict("node-2"))
-    seen.emitter.classified(both)
-    for name in ("node-1", "node-1", "node-2"):
-        seen.emitter.planned(at_rest(name))
-    assert seen.series("why_not_vms") == {("Cooling",): 2.0}
-    assert seen.series("why_not_nodes") == {("NoUsefulMove",): 2.0}
-    seen.emitter.classified(classification(verdict("node-1", NodeClass.UNDER), verdict("node-2")))
-    assert seen.series("why_not_vms") == {("Cooling",): 1.0}
-    seen.emitter.planned(replace(at_rest("node-2"), passed_over=(passed("Pinned"),)))
-    assert seen.series("why_not_vms") == {("Pinned",): 1.0}
+def test_an_arrival_of_others_that_has_just_been_seen_is_counted(seen: Seen) -> None:
+    """Its migration was over between two looks, so it is taken up when it has arrived."""
+    at = START + MINUTE
+    arrived = entry(phase=Phase.SETTLING, changed_at=at, ended_at=at)
+    seen.emitter.transition(None, replace(arrived, ours=False))
+    assert seen.series("migration_duration_seconds_count") == {("others",): 1.0}
 
 
-def test_while_the_gate_is_closed_the_vms_are_as_they_were_when_they_were_looked_at(seen: Seen) -> None:
-    """That is most of the time: else nobody would ever see why a VM stays."""
-    seen.emitter.classified(classification(verdict("node-1")))
-    seen.emitter.planned(at_rest("node-1"))
-    seen.emitter.planned(replace(at_rest("node-1", "NodeLimit"), passed_over=()))
-    assert seen.series("why_not_nodes") == {("NodeLimit",): 1.0}
-    assert seen.series("why_not_vms") == {("Cooling",): 1.0}
-
-
-def passed(code: str) -> PassedOver:
-    return PassedOver("vms/vm-1", Reason(code, "for a reason"))
+# --- nodes ---
 
 
 def test_nodes_are_counted_by_class_with_zeros(seen: Seen) -> None:

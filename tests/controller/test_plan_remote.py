@@ -6,24 +6,28 @@ Golden files: ``pytest tests/controller/test_plan_remote.py --update`` writes th
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from controller import cli, plan_command
 from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.health import HealthServer
 from controller.plan import remote
+from controller.plan.text import as_plain_text, text_of
 from controller.report import Decisions
 from informers.clock import SystemClock
 from tests.controller.controlled_cluster import pod
 from tests.controller.decided_cluster import IDENTITY, DecidedCluster
-from tests.controller.decision_builders import MINUTE, SECOND
+from tests.controller.decision_builders import MINUTE, QUERY, SECOND
 from tests.controller.io.http_server import HttpServer, Reply, Request, reply
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "decisions"
@@ -91,6 +95,50 @@ def test_json_and_yaml_hold_everything() -> None:
         as_yaml = plan(f"--from-controller {url} -o yaml").stdout
     assert msgspec.json.decode(as_json, type=Decisions) == cluster.decisions
     assert msgspec.convert(yaml.safe_load(as_yaml), type=Decisions) == cluster.decisions
+
+
+def test_says_when_the_vms_were_looked_at_that_were_passed_over() -> None:
+    cluster = DecidedCluster("vm-1", "vm-2")
+    cluster.start()
+    cluster.pass_time(30 * SECOND)
+    assert "    1 VM passed over at the last look, 30s ago:\n" in as_plain_text(
+        text_of(cluster.decisions, wide=False)
+    )
+
+
+def spiked(raw: Any) -> Any:
+    """With what a terminal would obey in each text."""
+    match raw:
+        case str():
+            return f"{raw}\x1b[2J\x9b2J\r"
+        case dict():
+            return {spiked(key) if key == QUERY else key: spiked(value) for key, value in raw.items()}
+        case list() | tuple():
+            return [spiked(each) for each in raw]
+        case _:
+            return raw
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_nothing_that_it_says_reaches_the_terminal_as_a_command(wide: bool) -> None:
+    """Whoever holds the port may answer what they like; classes that a later version knows are shown, too."""
+    cluster = busy_cluster()
+    log = replace(cluster.decisions.head, notes=("a note",))
+    raw = msgspec.to_builtins(
+        replace(cluster.decisions, head=log, alarm="an alarm"), builtin_types=(datetime,)
+    )
+    text = as_plain_text(text_of(msgspec.convert(spiked(raw), Decisions), wide=wide))
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert "node-1 [2J" in text
+
+
+def test_nor_does_what_a_stand_by_says() -> None:
+    cluster = busy_cluster()
+    cluster.leading, cluster.holder = False, "replica-2\x1b[2J"
+    with served(cluster) as url:
+        result = plan(f"--from-controller {url}")
+    assert "\x1b" not in result.stderr
+    assert "replica-2 [2J" in result.stderr
 
 
 @pytest.mark.parametrize("path", ["", "/", "/debug/decisions"])

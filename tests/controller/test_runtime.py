@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from controller import platform, runtime
+from controller import composition, platform, runtime
 from controller.lease import SHUTDOWN_ALARM, LeaderElection
 from controller.policy.parse import parse_policy
 from controller.runtime import run_descheduler, run_soft_tainter
+from controller.telemetry.emit import Emitter
 from tests.controller.io.http_server import HttpServer
 from tests.controller.running_programs import (
     ENDS_WITHIN_S,
@@ -29,6 +30,7 @@ from tests.simulator.apiserver.builders import CONFIG_MAPS, LEASES, config_map, 
 from tests.simulator.apiserver.harness import Connected, Served, until
 
 PROGRAMS = [run_descheduler, run_soft_tainter]
+NEXT_REFRESH = 'vm_rebalancer_workqueue_keys{queue="decisions",state="delayed"} 1.0'
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
@@ -186,9 +188,31 @@ def test_in_predictive_mode_without_election_nothing_is_written(
     for program in PROGRAMS:
         running = start(options(config(tmp_path), policy), program)
         until(lambda running=running: running.metric("metrics_age_seconds") < 1e6)
-        until(lambda running=running: running.metric("queue_depth") == 1)  # the next refresh
+        until(lambda running=running: NEXT_REFRESH in running.page())
         assert running.stop() == 0
     assert writes(tmp_path / "audit.jsonl") == []
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_observer_that_fails_keeps_no_program_from_its_work(
+    tmp_path: Path,
+    served: Served,
+    start: Start,
+    policy: Path,
+    prometheus: HttpServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    program: Any,
+) -> None:
+    def fail(_: Emitter) -> None:
+        raise LookupError("odd")
+
+    monkeypatch.setattr(Emitter, "refreshing", fail)
+    running = start(options(config(tmp_path), policy), program)
+    until(lambda: bool(prometheus.requests))
+    assert running.metric("handler_errors_total") == 0
+    assert "an observer failed at" in caplog.text
+    assert running.stop() == 0
 
 
 # --- the lease ---
@@ -254,7 +278,7 @@ def test_a_replica_whose_lease_thread_has_ended_is_unhealthy(
     tmp_path: Path, policy: Path, served: Served
 ) -> None:
     run = runtime._Run(
-        platform.Platform(options(config(tmp_path), policy), frozenset({"nodes"})), runtime._soft_tainter
+        platform.Platform(options(config(tmp_path), policy), frozenset({"nodes"})), composition.soft_tainter
     )
     assert run._live_checks()["lease"]() == ""
     run._lease_thread = threading.Thread(target=lambda: None)
@@ -271,7 +295,7 @@ def test_a_lease_that_runs_out_after_the_stop_was_asked_for_is_no_failure(
     monkeypatch.setattr(LeaderElection, "run", lambda *_: False)
     given = options(config(tmp_path), policy, leader_elect=True)
     whole = platform.Platform(given, frozenset({"nodes"}))
-    run = runtime._Run(whole, runtime._soft_tainter)
+    run = runtime._Run(whole, composition.soft_tainter)
     if stopping:
         whole.stop.set()
     run._hold_lease()

@@ -1,6 +1,8 @@
 """The page of metrics that a running program serves."""
 
 import subprocess
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller import composition, runtime
+from controller.cluster.resources import RESOURCES
+from controller.evictions.entry import VmKey
+from controller.platform import Platform
 from controller.runtime import run_descheduler, run_soft_tainter
-from controller.telemetry.names import RESTING_NODES, RESTING_VMS, Metrics
+from controller.telemetry.emit import Emitter
+from controller.telemetry.names import COLLECTED, Metrics
+from informers.testing import ManualClock
+from tests.builders import START, vmi
+from tests.controller.decision_builders import classification, verdict
 from tests.controller.running_programs import InThread, Start, config, options
 from tests.simulator.apiserver.builders import DESCHEDULER, PODS, eviction
 from tests.simulator.apiserver.harness import Connected, Served, until
@@ -35,10 +45,25 @@ def test_the_page_has_all_there_is_to_show_and_is_as_prometheus_wants_it(
     complaints = [line for line in done.stderr.splitlines() if not line.startswith("python_gc_")]
     assert (complaints, done.stdout) == ([], "")
     shown = {family.name for family in text_string_to_metric_families(page)}
-    listed = {family.name.removesuffix("_total") for family in Metrics(CollectorRegistry()).families}
-    missing = listed - shown
-    of_the_ledger = {RESTING_VMS.name, RESTING_NODES.name}
-    assert missing == (of_the_ledger if program is run_soft_tainter else set())
+    families = Metrics(CollectorRegistry(), evicts=program is run_descheduler).families
+    listed = {family.name.removesuffix("_total") for family in families}
+    ours = {name for name in shown if name.startswith(("vm_rebalancer_", "descheduler_"))}
+    assert {name for name in ours if not name.endswith("_created")} == listed
+
+
+def test_what_evicts_nothing_claims_nothing_about_evictions() -> None:
+    """Its zeros would be taken for the descheduler's."""
+    tainter, whole = (Metrics(CollectorRegistry(), evicts=evicts) for evicts in (False, True))
+    less = {family.name for family in whole.families} - {family.name for family in tainter.families}
+    assert {"vm_rebalancer_evictions_total", "vm_rebalancer_shutdown_alarm"} < less
+    assert {name for name in less if name.startswith("descheduler_")} == {
+        family.name for family in whole.families if family.name.startswith("descheduler_")
+    }
+    shown = {family.name for family in tainter.registry.collect()}
+    assert shown == {family.name.removesuffix("_total") for family in tainter.families} - {
+        family.name.removesuffix("_total") for family in COLLECTED
+    }
+    Emitter(tainter, ManualClock(START), lambda _: None).classified(classification(verdict("node-1")))
 
 
 def test_requests_informers_queues_and_the_lease_are_measured(
@@ -69,6 +94,21 @@ def test_evictions_by_another_descheduler_are_noticed_and_drains_are_none(
     until(lambda: running.metric("migrations_in_flight") == 2)
     assert running.metric("foreign_descheduler_marks_total") == 1
     assert running.stop() == 0
+
+
+def test_a_mark_of_others_is_told_outside_the_informer(
+    tmp_path: Path, served: Served, policy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its handlers are called with its lock held, and a log may block."""
+    whole = Platform(options(config(tmp_path), policy), frozenset(RESOURCES))
+    mark = VmKey("vms", "vm-1")
+    program = replace(composition.descheduler(whole), foreign_marks=lambda _: iter([mark]))
+    run = runtime._Run(whole, lambda _: program)
+    whole.caches.vmis.apply("ADDED", vmi("vm-1", namespace="vms"))
+    assert "another descheduler" not in caplog.text
+    assert run._policy_workers.work_ready() == 1
+    assert "VM vms/vm-1 was evicted by another descheduler" in caplog.text
+    program.companions[0].stop(timedelta(0))
 
 
 def evict(admin: Connected, vmi: str, *, requested_by: str) -> None:

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from controller.evictions.answers import EvictionAnswer, Verdict
+from controller.evictions.entry import Phase
 from controller.policy.model import Mode
 from controller.telemetry.spans import Link, Span, trace_id
 from tests.controller.decision_builders import HOUR, MINUTE, POLICY, SECOND
@@ -272,7 +273,8 @@ def test_a_pod_that_was_refused_may_be_evicted_later() -> None:
     cluster.mark("vm-1")
     migrate(cluster)
     refused, moved = cluster.told("eviction")
-    assert moved.links == (Link(refused.trace_id, refused.span_id),)
+    assert refused.trace_id == moved.trace_id
+    assert moved.links == (), "it is the first that was carried out"
     assert len({span.span_id for span in cluster.evictions}) == len(cluster.evictions)
 
 
@@ -287,6 +289,57 @@ def test_evictions_that_left_nothing_behind_are_told_apart_by_order() -> None:
     cluster.work()
     assert len(cluster.told("eviction")) == 2
     assert len({span.span_id for span in cluster.evictions}) == len(cluster.evictions)
+
+
+def test_of_a_pod_that_is_refused_again_and_again_nothing_is_kept() -> None:
+    """A budget without room is asked again every half minute, for months."""
+    cluster = TracedCluster(hot=())
+    cluster.add_vm("vm-1")
+    cluster.api.rehearsals["virt-launcher-vm-1"] = NOT_MIGRATABLE
+    cluster.add_hot("node-1")
+    cluster.pass_time(8 * HOUR)
+    assert len(cluster.told("eviction")) >= 3
+    assert len(cluster.tracer._ended) == 0
+    assert len(cluster.tracer._open) == 0
+
+
+def test_an_end_that_another_worker_tells_first_is_not_opened_again() -> None:
+    """Nothing would end it, and it would stay for ever."""
+    (opened,) = TracedCluster("vm-1").descheduler.ledger.entries
+    late = TracedCluster()
+    late.tracer.transition(opened, replace(opened, phase=Phase.GONE, changed_at=late.clock.now()))
+    told = len(late.spans)
+    late.tracer.transition(None, opened)
+    late.tracer.answered(opened, EvictionAnswer(Verdict.TRIGGERED, ""), dry_run=False)
+    late.tracer.transition(opened, replace(opened, load=None))
+    assert late.spans[told:] == []
+    assert len(late.tracer._open) == 0
+
+
+def test_of_attempts_that_have_been_told_only_their_essence_is_kept() -> None:
+    """A mark may stand for days, and each attempt leaves a VMIM with all that KubeVirt has noted."""
+    cluster = evicted()
+    for number in range(1, 9):
+        fail(cluster, number, failure=f"no room, {number}")
+    (known,) = cluster.tracer._open.values()
+    assert (len(known.told), len(known.attempts)) == (8, 0)
+    kept = list(known.told.values())
+    assert all(len(each.phase_transition_timestamps) <= 3 and not each.metadata.annotations for each in kept)
+    assert [each.migration_state.failure_reason for each in kept if each.migration_state] == [
+        f"no room, {number}" for number in range(1, 9)
+    ]
+    told = len(cluster.evictions)
+    migrate(cluster, number=9)
+    root = cluster.one("eviction")
+    assert [event.attributes["vm_rebalancer.attempt"] for event in root.events] == list(range(2, 10))
+    assert (root.attributes["vm_rebalancer.attempts"], root.attributes["vm_rebalancer.attempts.failed"]) == (
+        9,
+        8,
+    )
+    assert root.start <= min(span.start for span in cluster.evictions)
+    last = cluster.told("migration/running")[-1]
+    assert last.attributes["vm_rebalancer.attempt"] == 9
+    assert names(cluster.evictions[told:]) == sorted(set(WHOLE) - {"decide", "request"}), "nothing twice"
 
 
 def test_what_is_over_is_not_kept() -> None:

@@ -255,10 +255,10 @@ def test_nothing_is_sent_where_nothing_is_sampled(start: Start, dropped: list[in
 
 
 def ends_in_time(export: SpanExport) -> None:
-    """The bound itself is what is promised, so it is measured; a second more is for a busy machine."""
+    """The bound itself is what is promised, so it is measured; what is added is for a busy machine."""
     begun_s = time.monotonic()
     export.stop(timedelta(seconds=ENDS_WITHIN_S))
-    assert time.monotonic() - begun_s < ENDS_WITHIN_S + 1.0
+    assert time.monotonic() - begun_s < ENDS_WITHIN_S + WITHIN_S
 
 
 def test_what_is_left_is_sent_at_the_end(collector: Collector, start: Start, dropped: list[int]) -> None:
@@ -273,13 +273,14 @@ def test_a_hanging_collector_holds_up_neither_the_program_nor_its_end(
     collector: Collector, start: Start, dropped: list[int]
 ) -> None:
     collector.collected.hang()
-    export = start(collector, OTEL_BSP_MAX_QUEUE_SIZE="50")
+    patience_s = f"{10 * WITHIN_S:g}"
+    export = start(collector, OTEL_BSP_MAX_QUEUE_SIZE="50", OTEL_EXPORTER_OTLP_TIMEOUT=patience_s)
     export.send(SPAN)
     until(collector.collected.asked.is_set, "it was asked")
     begun_s = time.monotonic()
     for span in numbered(1000):
         export.send(span)
-    assert time.monotonic() - begun_s < WITHIN_S / 2
+    assert time.monotonic() - begun_s < WITHIN_S
     assert sum(dropped) == 950, "the queue is bounded, and what did not fit was counted"
     ends_in_time(export)
     assert sum(dropped) == 1001

@@ -21,6 +21,7 @@ from controller.utilization.reading import Answer, expressions, read_snapshot
 from informers.decoding import Decoder, Undecodable
 from informers.errors import ApiError, Garbled, from_response
 from informers.transport import split_lines
+from informers.watchstate import Event
 from tests.properties.effort import PATIENCE_S, effort
 
 pytestmark = pytest.mark.timeout(PATIENCE_S)
@@ -61,6 +62,9 @@ ODD = st.recursive(
 )
 
 
+CHANGES = ("ADDED", "MODIFIED", "DELETED")
+
+
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [*([path] if path else []), *(p for key, item in inner for p in places(item, (*path, key)))]
@@ -83,7 +87,11 @@ PAGES = st.sampled_from([kind for kind, found in EXAMPLES.items() if found]).fla
 )
 
 
+ODD_NAME = {"metadata": {"name": "\ud7ff\x00" + "x" * 3000}, "status": {"addresses": [None]}}
+
+
 @effort(400)
+@example(("Node", [ODD_NAME]))
 @given(PAGES)
 def test_every_item_of_a_page_is_read_or_reported(page: tuple[str, list[Any]]) -> None:
     kind, items = page
@@ -92,7 +100,7 @@ def test_every_item_of_a_page_is_read_or_reported(page: tuple[str, list[Any]]) -
     body = json.dumps({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": items}).encode()
     found = decoder.page(body)
     assert len(found.items) + len(reported) == len(items)
-    assert all(str(error).isprintable() for error in reported)
+    assert all(str(error).isprintable() and len(str(error)) < 700 for error in reported)
     for obj in found.items:
         usable(obj)
 
@@ -108,11 +116,19 @@ def test_every_line_of_a_watch_is_read_or_reported(
     reported: list[Undecodable] = []
     decoder = Decoder(PlacedPod if placed and kind == "Pod" else KINDS[kind], lambda _: None, reported.append)
     for item in items:
+        reported.clear()
         line = json.dumps({"type": event, "object": item}).encode()
         try:
-            decoder.line(line)
+            found = decoder.line(line)
         except Garbled as error:
             assert str(error).isprintable()  # noqa: PT017 - either outcome is right
+            assert event not in CHANGES, "it would break off the watch, each time anew"
+            continue
+        if event in CHANGES:
+            assert isinstance(found, Event)
+            assert found.type == event
+            assert len(reported) == (found.object is None), "the store is empty: it has nothing in its place"
+            usable(found.object)
 
 
 @effort(300)

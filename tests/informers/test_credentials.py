@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trustme
 
-from informers.credentials import CredentialsError
+from informers.credentials import Credentials, CredentialsError
 from informers.errors import Unauthorized, Unreachable
 from informers.transport import Transport
 from tests.informers.api_server import DEADLINE_S, ApiServer, Call, serving, status_body, write_kubeconfig
@@ -313,6 +313,20 @@ def test_an_error_does_not_quote_the_user_entry_it_is_about(tmp_path: Path) -> N
     with pytest.raises(CredentialsError, match="id-token") as caught:
         Transport.from_kubeconfig(path)
     assert "secret-token" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_what_other_threads_log_while_credentials_are_read_is_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A plugin may run for long; nobody else's trouble must get lost, nor be taken for the plugin's."""
+
+    def load(_: object) -> None:
+        other = Thread(target=lambda: logging.error("of somebody else"))
+        other.start()
+        other.join()
+
+    Credentials("here", load)
+    assert "of somebody else" in caplog.text
 
 
 def test_a_token_that_no_header_can_carry_is_not_shown(

@@ -17,9 +17,6 @@ from controller.policy.model import API_VERSION, KIND
 from controller.policy.watch import PolicyWatch
 from controller.taints.desired import PREFIX
 from simulator.build import build
-from simulator.engine.events import EventLog
-from simulator.engine.invariants import Invariants
-from simulator.engine.observer import RunObserver
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Programs
 from simulator.kubevirt.objectstore import KUBEVIRT, NODE, VMI, VMIM, ApiError, Json, at
@@ -153,11 +150,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.policy_watch.reload()
         now = self.policy_watch.current()
         assert now is not None
-        self.log = EventLog(self.agenda)
-        self.store.subscribe(self.log.changed)
-        self.checks = Invariants(now, self.plane, self.agenda, "the rules above")
-        self.observer = RunObserver(self.agenda, self.log, self.checks)
-        self.programs = Programs(self.cluster, now, self.checks, self.observer, Api(), seed)
+        self.programs = Programs(self.cluster, now, Api(), seed, "the rules above")
         self.programs.start(DESCHEDULER)
         self.programs.start(SOFT_TAINTER)
         self.go(65.0)
@@ -366,15 +359,15 @@ class ClusterMachine(RuleBasedStateMachine):
     @invariant()
     def cached_objects_are_as_they_came(self) -> None:
         with judged():
-            self.checks.unchanged()
+            self.programs.invariants.unchanged()
 
     @invariant()
     def handlers_fail_only_where_the_line_does(self) -> None:
-        assert [e for e in self.observer.errors if not any(lost in e for lost in LOST)] == []
+        assert [e for e in self.programs.observer.errors if not any(lost in e for lost in LOST)] == []
 
     def teardown(self) -> None:
         if hasattr(self, "programs"):
-            note(self.log.text()[-20_000:].decode())
+            note(self.programs.log.text()[-20_000:].decode())
             self.all_is_well_at_last()
 
     def all_is_well_at_last(self) -> None:

@@ -10,12 +10,14 @@ PATIENCE_S = 300 * TIMES
 
 
 def effort(examples: int, *, steps: int = 50) -> settings:
-    """The same examples in every run, so that none fails by chance; unless they are to be looked for."""
+    """The same examples in every run, of whatever part of the suite, so that none fails by chance.
+
+    That is so by the profile that tests/conftest.py loads, and as long as what Hypothesis draws from is the same: the
+    constants of our modules, which are loaded there, too. With more ``TIMES`` examples are new each time.
+    """
     return settings(
-        deadline=None,
         max_examples=examples * TIMES,
         stateful_step_count=steps,
-        derandomize=TIMES == 1,
         phases=[phase for phase in Phase if phase is not Phase.explain],
         suppress_health_check=list(HealthCheck),
     )

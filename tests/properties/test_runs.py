@@ -59,7 +59,7 @@ def check(document: dict[str, Any], seed: int, *, soft_tainter: bool) -> None:
 
 
 @given(document=scenarios(), seed=st.integers(1, 1000), soft_tainter=st.booleans())
-@effort(250)
+@effort(120)
 def test_invariants_hold_in_random_clusters(document: dict[str, Any], seed: int, soft_tainter: bool) -> None:
     check(document, seed, soft_tainter=soft_tainter)
 

@@ -1,9 +1,11 @@
 """No secret is shown anywhere, whatever fails: each is a canary, and everything is made to fail."""
 
 import base64
+import gc
 import io
 import json
 import logging
+import os
 import re
 import traceback
 from collections.abc import Iterator, Mapping
@@ -15,11 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 from controller import cli
+from controller.telemetry.export import exporting
+from informers.clock import SystemClock
 from informers.credentials import CredentialsError
 from informers.errors import Unreachable
 from informers.transport import Transport
 from tests.controller.io.http_server import HttpServer, Reply, Request, reply
 from tests.controller.running_programs import AsProcess, asked, black_hole, process
+from tests.controller.test_tracing_export import SPAN
 from tests.security import canaries
 from tests.security.echo import MANNERS, echoing
 from tests.simulator.apiserver.harness import until
@@ -83,7 +88,7 @@ def everything_shown(program: AsProcess) -> str:
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_the_descheduler_shows_none_when_the_api_server_repeats_them(tmp_path: Path, log_format: str) -> None:
     user = {"token": canaries.TOKEN}
-    with echoing() as api:
+    with echoing() as api, echoing() as collector:
         kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, user)
         policy = canaries.policy(tmp_path, "http://127.0.0.1:1")
         flags = ("--log-level=debug", f"--log-format={log_format}", "--lease=ns/name")
@@ -94,7 +99,7 @@ def test_the_descheduler_shows_none_when_the_api_server_repeats_them(tmp_path: P
             f"--policy-file={policy}",
             *flags,
             **COLLECTOR,
-            OTEL_EXPORTER_OTLP_ENDPOINT=api.url,
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         ) as program:
             program.wait_until_up()
             api.wait_until_all_are_shown(program)
@@ -105,7 +110,7 @@ def test_the_descheduler_shows_none_when_the_api_server_repeats_them(tmp_path: P
 
 
 def test_the_soft_tainter_shows_none_when_prometheus_repeats_them(tmp_path: Path) -> None:
-    with HttpServer(empty_lists) as api, echoing() as prometheus:
+    with HttpServer(empty_lists) as api, echoing() as prometheus, echoing() as collector:
         kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, {"token": canaries.TOKEN})
         policy = canaries.policy(tmp_path, prometheus.url)
         with process(
@@ -116,7 +121,7 @@ def test_the_soft_tainter_shows_none_when_prometheus_repeats_them(tmp_path: Path
             "--leader-elect=false",
             "--log-level=debug",
             **COLLECTOR,
-            OTEL_EXPORTER_OTLP_ENDPOINT=prometheus.url,
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         ) as program:
             program.wait_until_up()
             prometheus.wait_until_all_are_shown(program)
@@ -225,13 +230,17 @@ def test_a_plugin_that_fails_later_on_is_told_without_its_words(tmp_path: Path, 
     assert "of somebody else" in loud.getvalue()
 
 
+_NO_CONTEXT = {"current-context": "c", "contexts": [], "clusters": []}
+
+
 @pytest.mark.parametrize(
     "text",
     [
         f"users: [{{name: u, user: {{token: {canaries.TOKEN}",
         f"{canaries.TOKEN}",
         f"- {canaries.TOKEN}",
-        json.dumps({"current-context": canaries.TOKEN, "users": [], "contexts": [], "clusters": []}),
+        json.dumps({**_NO_CONTEXT, "users": [{"name": "u", "user": {"token": canaries.TOKEN}}]}),
+        json.dumps({**_NO_CONTEXT, "users": [canaries.TOKEN]}),
         json.dumps({"users": {"token": canaries.TOKEN}, "current-context": "c"}),
     ],
 )
@@ -239,8 +248,7 @@ def test_a_broken_kubeconfig_is_not_quoted(tmp_path: Path, text: str, loud: io.S
     (tmp_path / "kubeconfig").write_text(text)
     with pytest.raises(CredentialsError) as caught:
         Transport.from_kubeconfig(str(tmp_path / "kubeconfig"))
-    if "current-context" not in text or "users: [" in text:  # a context's name is none
-        assert canaries.leaks(_trace(caught.value) + loud.getvalue()) == []
+    assert canaries.leaks(_trace(caught.value) + loud.getvalue()) == []
 
 
 # The plan
@@ -276,6 +284,29 @@ def test_the_plan_shows_none_when_prometheus_repeats_them(
         )
         assert prometheus.answered[manner] >= 1
     assert canaries.leaks(result.output + loud.getvalue() + _trace(result.exception)) == []
+
+
+# Traces
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("manner", ALL_MANNERS)
+def test_the_export_of_traces_shows_none_when_the_collector_repeats_them(
+    manner: str, loud: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with echoing([manner]) as collector:
+        to = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        for name, value in {**COLLECTOR, **to}.items():
+            monkeypatch.setenv(name, value)
+        export = exporting(os.environ, "service", "replica-1", SystemClock(), lambda _: None)
+        assert export is not None
+        export.start()
+        export.send(SPAN)
+        export.stop(timedelta(seconds=20))
+        assert collector.answered[manner] >= 1
+        assert collector.elsewhere == [], "a redirect was followed"
+    assert canaries.leaks(loud.getvalue()) == []
+    gc.collect()  # the library leaves connections open that have been spoilt
 
 
 # The policy: whoever mistakes it for a place where secrets go

@@ -280,6 +280,7 @@ def test_nothing_is_sent_unless_the_policy_is_automatic(world: World, in_force: 
     assert not world.recorder.say(event("later"))
     world.send_all()
     assert world.server.asked == []
+    assert world.dropped(Dropped.NOT_ALLOWED) == 1
 
 
 def test_nothing_is_sent_without_the_lease(world: World) -> None:
@@ -289,6 +290,7 @@ def test_nothing_is_sent_without_the_lease(world: World) -> None:
     assert not world.recorder.say(event("later"))
     world.send_all()
     assert world.server.asked == []
+    assert world.dropped(Dropped.NOT_ALLOWED) == 1
 
 
 def test_an_event_is_not_created_anew_once_the_lease_is_lost(world: World) -> None:
@@ -303,6 +305,7 @@ def test_an_event_is_not_created_anew_once_the_lease_is_lost(world: World) -> No
     world.recorder.say(event())
     world.send_all()
     assert [method for method, _ in world.server.asked] == ["POST", "PATCH"]
+    assert world.dropped(Dropped.NOT_ALLOWED) == 1
 
 
 def test_a_request_takes_no_longer_than_the_lease_allows(world: World) -> None:
@@ -316,7 +319,20 @@ def test_a_request_takes_no_longer_than_the_lease_allows(world: World) -> None:
 def test_one_that_was_never_started_can_be_stopped(world: World) -> None:
     world.recorder.say(event())
     assert world.recorder.stop(WITHIN)
+    assert not world.recorder.say(event("too late"))
     assert world.server.asked == []
+    assert world.dropped(Dropped.ENDING) == 2
+
+
+def test_one_under_way_when_it_is_stopped_is_counted_once(world: World) -> None:
+    def stop_meanwhile(_: str) -> None:
+        world.recorder.stop(WITHIN)
+        raise FORBIDDEN
+
+    world.server.trouble = stop_meanwhile
+    world.recorder.say(event())
+    world.send_all()
+    assert [world.dropped(why) for why in (Dropped.ENDING, Dropped.NOT_TAKEN)] == [1, 0]
 
 
 # --- the real API ---

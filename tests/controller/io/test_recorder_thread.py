@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controller.telemetry.correlation import Dropped
 from controller.telemetry.names import Metrics
 from controller.telemetry.recorder import PAUSE, EventRecorder
 from informers.clock import SystemClock
@@ -23,13 +24,18 @@ SOON_S = 20.0
 
 
 @pytest.fixture
-def recorder_to(tmp_path: Path) -> Iterator[Callable[[str], EventRecorder]]:
-    """Started ones, with a real transport to a server."""
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def recorder_to(tmp_path: Path, registry: CollectorRegistry) -> Iterator[Callable[[str], EventRecorder]]:
+    """A started one, with a real transport to a server."""
     transports: list[Transport] = []
 
     def make(url: str) -> EventRecorder:
         transports.append(transport_to(url, tmp_path))
-        metrics = Metrics(CollectorRegistry())
+        metrics = Metrics(registry)
         recorder = EventRecorder(
             transports[-1], lambda: timedelta.max, lambda: POLICY, SystemClock(), metrics.events_dropped
         )
@@ -52,8 +58,9 @@ def test_what_waits_is_still_sent_when_it_is_stopped(recorder_to: Callable[[str]
 
 
 def test_stops_in_time_though_the_api_server_says_nothing(
-    recorder_to: Callable[[str], EventRecorder], no_thread_is_left: None
+    recorder_to: Callable[[str], EventRecorder], registry: CollectorRegistry, no_thread_is_left: None
 ) -> None:
+    """What was not sent is counted, each once."""
     asked = threading.Event()
 
     def hang(_: Request) -> Reply:
@@ -67,6 +74,11 @@ def test_stops_in_time_though_the_api_server_says_nothing(
         assert asked.wait(SOON_S)
         assert recorder.stop(WITHIN)
         assert len(server.requests) == 1
+    dropped = "vm_rebalancer_events_dropped_total"
+    counts = [
+        registry.get_sample_value(dropped, {"reason": why}) for why in (Dropped.NOT_TAKEN, Dropped.ENDING)
+    ]
+    assert counts == [1, 4]
 
 
 def test_a_pause_ends_when_it_is_stopped(

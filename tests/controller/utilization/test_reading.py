@@ -120,6 +120,14 @@ def test_drops_what_lies_far_outside_or_is_no_number(raw: float) -> None:
     assert [(d.query, d.subject) for d in found.dropped] == [(QUERY, "node-1")]
 
 
+def test_what_is_dropped_is_told_by_the_querys_name_and_never_by_its_expression() -> None:
+    """A recorded query may be a whole expression, and the name becomes a metric's label."""
+    rule = metrics(queries=[query(expression="max by (instance) (my:rule)", recorded=True)])
+    answers = recorded({"node-1": 0.4, "gone": 0.5}, "max by (instance) (my:rule)")
+    found = read(answers, metrics=rule)
+    assert {dropped.query for dropped in found.dropped} == {QUERY}
+
+
 def test_an_empty_answer_is_no_zero() -> None:
     assert values(read({})) == {}
 
