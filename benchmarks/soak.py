@@ -15,18 +15,24 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.cluster import SPEED
+from e2e.cluster import SPEED, RefusedError
 from e2e.lab import Lab
 from e2e.ports import Ports
 from e2e.programs import Program
 from e2e.soak import QUANTITIES, SCENARIO, Use, Visits, per_hour, use_of
+from e2e.truth import Truth
+from e2e.waiting import NOT_YET
 
 SAMPLE_EVERY_S = 60.0
 """Of the cluster's time, as are those below."""
 WARM_UP_S = 600.0
 REPORT_EVERY_S = 3600.0
+PATIENCE_S = 120.0
+"""Of real time, for what is asked of the cluster."""
 
 
 def main() -> None:
@@ -61,14 +67,16 @@ def _soak(directory: Path, hours: float, visits_every_minutes: float) -> None:
 def _watch(lab: Lab, programs: list[Program], run_s: float, visits_every_s: float) -> dict[str, list[Use]]:
     """Account -> what it used after the warm-up."""
     visits, uses = Visits(lab), defaultdict[str, list[Use]](list)
-    begin_s = lab.cluster.truth().now_s + WARM_UP_S
+    begin_s = _truth(lab).now_s + WARM_UP_S
     next_visit_s, next_report_s = begin_s, begin_s + REPORT_EVERY_S
-    while (now_s := lab.cluster.truth().now_s) < begin_s + run_s:
+    while (now_s := _truth(lab).now_s) < begin_s + run_s:
         lab.processes.check()
         for program in programs if now_s >= begin_s else ():
-            uses[program.account].append(use_of(program, now_s))
+            with _going_on(f"{program.account}, a sample"):
+                uses[program.account].append(use_of(program, now_s))
         if now_s >= next_visit_s:
-            visits.go_on()
+            with _going_on("a visit"):
+                visits.go_on()
             next_visit_s += visits_every_s
         if now_s >= next_report_s:
             print(f"after {(now_s - begin_s) / 3600:.1f} h:", flush=True)
@@ -76,6 +84,19 @@ def _watch(lab: Lab, programs: list[Program], run_s: float, visits_every_s: floa
             next_report_s += REPORT_EVERY_S
         time.sleep(SAMPLE_EVERY_S / SPEED)
     return uses
+
+
+def _truth(lab: Lab) -> Truth:
+    return lab.until_truth(lambda _: True, PATIENCE_S, "the cluster answers")
+
+
+@contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """One answer that comes too late, or a refusal that follows from it, is said and does not end the run."""
+    try:
+        yield
+    except (*NOT_YET, RefusedError) as error:
+        print(f"{what} is left out: {error!r}", flush=True)
 
 
 def _print(uses: dict[str, list[Use]]) -> None:
@@ -91,7 +112,7 @@ def _print(uses: dict[str, list[Use]]) -> None:
 
 
 def _print_verdict(lab: Lab) -> None:
-    truth = lab.cluster.truth()
+    truth = _truth(lab)
     print(f"{len(truth.own_moves)} migrations of ours, {len(truth.migrations)} in all; {len(truth.vms)} VMs")
     try:
         lab.check_unharmed()

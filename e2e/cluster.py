@@ -69,6 +69,10 @@ class Cluster:
         )
 
     @property
+    def was_started(self) -> bool:
+        return self._process is not None
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.exit_code is None
 

@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "one_of_its_kind: the row of the fault matrix that stands for its kind"
     )
+    config.addinivalue_line("markers", "live_cluster: runs only if KUBECONFIG is set")
     config.addinivalue_line(
         "markers", "any_cluster: also runs against the cluster of KUBECONFIG, if that is set"
     )
@@ -105,8 +106,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.stash[COLLECTED] = {item.path for item in items}
-    if not config.getoption("--full"):
-        items[:] = [item for item in items if item.get_closest_marker("full") is None]
+    left_out = set() if config.getoption("--full") else {"full"}
+    left_out |= set() if os.environ.get("KUBECONFIG") else {"live_cluster"}
+    items[:] = [item for item in items if left_out.isdisjoint(mark.name for mark in item.iter_markers())]
     foreign = pytest.mark.skip(reason="KUBECONFIG is set, and this needs a simulated cluster")
     for item in items:
         item.add_marker(pytest.mark.timeout(_TIMEOUT_S))

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from e2e.lab import Lab
 
-_KNOWN = Path(__file__).with_suffix(".txt")
+KNOWN = Path(__file__).with_suffix(".txt")
 _LAUNCHER = Path(__file__).with_name("crash_launcher.py")
 _PROGRAMS = ("descheduler", "soft-tainter")
 
 
 def known_steps() -> list[str]:
-    return _KNOWN.read_text(encoding="utf-8").splitlines()
+    return KNOWN.read_text(encoding="utf-8").splitlines()
 
 
 def add_to_known(steps: set[str]) -> None:
     lines = sorted({*known_steps(), *steps})
-    _KNOWN.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    KNOWN.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 class Crashes:

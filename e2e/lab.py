@@ -158,8 +158,9 @@ class Lab:
 
     def check_unharmed(self) -> None:
         """What must hold after every case."""
-        if not self.cluster.is_running:
+        if not self.cluster.was_started:
             return
+        assert self.cluster.is_running, "the API server has ended"
         truth = self.cluster.truth()
         assert truth.shutdowns == [], "VMs went down"
         assert claims.exceeded(truth, self.limits) == [], "limits were exceeded"

@@ -40,7 +40,7 @@ def use_of(program: Program, time_s: float) -> Use:
         memory_mib=int(status["VmRSS"].split()[0]) / 1024,
         threads=int(status["Threads"]),
         descriptors=len(list((proc / "fd").iterdir())),
-        queue_depth=program.metric("queue_depth"),
+        queue_depth=program.metric("workqueue_keys"),
         series=program.series_count(),
     )
 

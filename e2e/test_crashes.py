@@ -9,13 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from controller.utilization.classify import NodeClass
-from e2e.crash_steps import Crashes, add_to_known, known_steps
+from e2e.crash_steps import KNOWN, Crashes, add_to_known, known_steps
 from e2e.lab import ACTS_WITHIN_S, BALANCES_WITHIN_S, Lab
 
 STANDS_FOR_ALL = "after descheduler POST pods/eviction"
 """The VM migrates, and nobody has heard the answer."""
 _POINTS = [f"{when} {step}" for step in known_steps() for when in ("before", "after")]
+_NOT_IN_EACH_RUN = {
+    "descheduler observe",
+    "descheduler observe Requested Pending",
+    "descheduler observe Pending Scheduling",
+    "descheduler observe Scheduling Preparing",
+    "descheduler observe Preparing Running",
+}
+"""A watch may tell two phases at once."""
 ROWS = [pytest.param(p, marks=() if p == STANDS_FOR_ALL else pytest.mark.full) for p in _POINTS]
 
 
@@ -25,10 +32,10 @@ def test_it_is_started_again(lab: Lab, tmp_path: Path, point: str) -> None:
     lab.start("single")
     crashes.run_all(replicas=1)
 
-    _until_it_has_crashed(lab, crashes)
+    _until_it_has_crashed(lab, crashes, point)
 
     _check_all_is_well(lab)
-    assert sum(program.restarts for program in lab.programs) == 1
+    assert sum(program.restarts for program in lab.programs) >= 1
 
 
 @pytest.mark.parametrize("point", ROWS)
@@ -39,11 +46,11 @@ def test_another_replica_takes_over(lab: Lab, tmp_path: Path, point: str) -> Non
     crashes.run_all(replicas=2)
     crashes.nobody_comes_again()
 
-    _until_it_has_crashed(lab, crashes)
+    _until_it_has_crashed(lab, crashes, point)
 
     _check_all_is_well(lab)
     dead = [program for program in lab.programs if program.process.exit_code is not None]
-    assert len(dead) + sum(program.restarts for program in lab.programs) == 1
+    assert len(dead) + sum(program.restarts for program in lab.programs) >= 1
 
 
 @pytest.mark.full
@@ -55,18 +62,27 @@ def test_all_steps_that_are_passed_are_known(lab: Lab, tmp_path: Path) -> None:
     lab.until_truth(lambda truth: truth.own_moves, ACTS_WITHIN_S, "the first VM moves")
     _check_all_is_well(lab)
 
-    unknown = crashes.passed() - set(known_steps())
+    passed, known = crashes.passed(), set(known_steps())
     if "VM_REBALANCER_E2E_RECORD" in os.environ:
-        add_to_known(unknown)
+        add_to_known(passed - known)
     else:
-        assert unknown == set(), "run this with VM_REBALANCER_E2E_RECORD set"
+        assert passed - known == set(), "run this with VM_REBALANCER_E2E_RECORD set"
+    assert known - passed - _NOT_IN_EACH_RUN == set(), f"no more steps of the programs, in {KNOWN.name}"
 
 
-def _until_it_has_crashed(lab: Lab, crashes: Crashes) -> None:
+def test_the_step_that_stands_for_all_is_one() -> None:
+    assert STANDS_FOR_ALL in _POINTS
+    assert set(known_steps()) >= _NOT_IN_EACH_RUN
+
+
+def _until_it_has_crashed(lab: Lab, crashes: Crashes, point: str) -> None:
     """Or until all has been done without coming to that step: some depend on how the watches are interleaved."""
     lab.until(lambda: crashes.crashed or _has_done_all(lab), ACTS_WITHIN_S + BALANCES_WITHIN_S, "it crashes")
-    if not crashes.crashed:
-        pytest.skip("this run has not come to that step")
+    if crashes.crashed:
+        return
+    if point.partition(" ")[2] not in _NOT_IN_EACH_RUN:
+        pytest.fail("this run has not come to that step")
+    pytest.skip("this run has not come to that step, as some do")
 
 
 def _has_done_all(lab: Lab) -> bool:
@@ -88,8 +104,5 @@ def _check_all_is_well(lab: Lab) -> None:
 
 
 def _taints_are_right(lab: Lab) -> bool:
-    """As the leading descheduler classifies nodes, once it does."""
-    classes = lab.leader().page().get("vm_rebalancer_node_class", [])
-    over = {labels["node"] for value, labels in classes if value == NodeClass.OVER}
     tainted = {node for node, keys in lab.cluster.own_taints().items() if "overutilized" in keys}
-    return bool(classes) and over == tainted
+    return tainted == set(lab.cluster.truth().crowded)

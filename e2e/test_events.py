@@ -73,17 +73,14 @@ def test_balancing_goes_on_though_events_are_refused(lab: Lab) -> None:
     assert lab.leader().metric("handler_errors_total") == 0
 
 
-def test_balancing_goes_on_though_events_are_answered_late_or_with_errors(lab: Lab) -> None:
-    """A client that waits for them would be so late that it would not balance in time."""
+def test_balancing_goes_on_though_events_are_answered_late(lab: Lab) -> None:
+    """A program that waits for each answer would not balance in time."""
     lab.start("crowd")
-    lab.cluster.fault("latency", delay_s=60, **FAULTS)
+    lab.cluster.fault("latency", delay_s=BALANCES_WITHIN_S, **FAULTS)
     lab.run_all()
-    lab.until_truth(lambda truth: truth.own_moves, ACTS_WITHIN_S, "the first VM moves")
-    first = lab.cluster.truth().time
-    lab.cluster.end_faults()
-    lab.cluster.fault("error", status=500, **FAULTS)
 
     lab.until_balanced()
 
-    assert lab.cluster.evictions(since=first)
+    assert len(lab.cluster.evictions()) > 1
+    assert not any(r.resource == "events" and r.status < 300 for r in lab.cluster.requests()), "none is taken"
     assert lab.leader().metric("handler_errors_total") == 0

@@ -41,9 +41,7 @@ def _last(scene: Scene, row: Row) -> None:
     for sign in row.shows:
         scene.lab.until(partial(sign, scene), SHOWS_WITHIN_S, str(sign))
     if row.goes_on_meanwhile:
-        scene.lab.until(
-            lambda: scene.moved_since(scene.begins_s), GOES_ON_WITHIN_S, "balancing goes on meanwhile"
-        )
+        scene.until_one_moves(scene.begins_s, "balancing goes on meanwhile")
     scene.lab.let_pass(max(0.0, row.lasts_s - (monotonic() - begins)))
 
 

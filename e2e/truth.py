@@ -111,8 +111,8 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def turned_away(self) -> bool:
-        """Refused before anybody looked at it: by the flow control, or for want of a known token."""
-        return self.status == 401 or (self.status == 429 and self.message.startswith(_BUSY))
+        """By the flow control, before anybody looked at it."""
+        return self.status == 429 and self.message.startswith(_BUSY)
 
     def by(self, account: str) -> bool:
         return self.user.endswith(f":{account}")

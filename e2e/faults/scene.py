@@ -1,5 +1,6 @@
 """A lab in which one row is played: both programs as the chart starts them, and what rows and signs speak of."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -7,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from e2e.cluster import SPEED
 from e2e.faults.proxy import Proxy
-from e2e.lab import Lab
+from e2e.lab import ACTS_WITHIN_S, Lab
 from e2e.programs import Program
-from e2e.truth import Move
+from e2e.truth import Move, Truth
 
 if TYPE_CHECKING:
     from e2e.faults.row import Row
@@ -24,6 +25,10 @@ BACK_OFF_S = 15.0
 LOADED_S = 15.0
 """What a machine that has other things to do may add."""
 GOES_ON_WITHIN_S = SETTLE_S + 2 * REFRESH_S + BACK_OFF_S + LOADED_S
+_CROWDED = 0.94
+_VM = {"namespace": "vms", "vcpus": 4, "guest_bytes": 16 << 30, "dirty_bytes_per_s": 0, "demand": 0.75}
+_VM_CORES = 3.0
+"""What it wants."""
 
 
 class Scene:
@@ -102,7 +107,7 @@ class Scene:
         truth = self.lab.cluster.truth()
         self.begins_s = truth.now_s
         ours = [move for move in truth.on_the_move if move.ours]
-        self.move = max(ours, key=lambda move: move.created_s, default=None)
+        self.move = max(ours, key=lambda move: (move.started_s is not None, move.created_s), default=None)
         self._pages = {one.account: one.page() for one in programs}
         self._logs = {one.account: len(one.process.output()) for one in programs}
         self._restarts = {one.account: one.restarts for one in programs}
@@ -128,18 +133,36 @@ class Scene:
 
     # --- what must follow ---
 
-    def moved_since(self, begins_s: float) -> bool:
-        """Whether one of ours has begun since then, or nothing is left to do."""
-        truth = self.lab.cluster.truth()
-        return truth.is_balanced or any(
-            move.created_s > begins_s and move.attempt == 1 for move in truth.own_moves
-        )
+    def until_one_moves(self, since_s: float, what: str) -> None:
+        """Until a move of ours has begun since then. If all is balanced before, a node is crowded anew."""
+
+        def moved(truth: Truth) -> bool:
+            return any(move.created_s > since_s and move.attempt == 1 for move in truth.own_moves)
+
+        truth = self.lab.until_truth(lambda now: moved(now) or now.is_balanced, GOES_ON_WITHIN_S, what)
+        if not moved(truth):
+            self._crowd_a_node(truth)
+            self.lab.until_truth(moved, ACTS_WITHIN_S + GOES_ON_WITHIN_S, f"{what}, on a node crowded anew")
+
+    def _crowd_a_node(self, truth: Truth) -> None:
+        """The one that lacks least for it, of those that can be used."""
+        usable = {
+            node["metadata"]["name"]
+            for node in self.lab.cluster.items("/api/v1/nodes")
+            if not node["spec"].get("unschedulable")
+            and any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
+        }
+        name = max(usable & truth.nodes.keys(), key=lambda name: truth.nodes[name].demand)
+        node = truth.nodes[name]
+        for number in range(math.ceil((_CROWDED * node.cores - node.demand_cores) / _VM_CORES)):
+            vm = f"crowding-{truth.now_s:.0f}-{number}"
+            self.lab.cluster.act("create_vm", spec={**_VM, "name": vm, "node": name})
 
     def until_it_goes_on(self) -> None:
-        """From now on: the programs are well, and VMs move again until there is no need any more."""
+        """From now on: VMs move again, and the programs are well."""
         truth = self.lab.until_truth(lambda _: True, GOES_ON_WITHIN_S, "the cluster answers")
         self.ends_at = truth.time
-        self.lab.until(lambda: self.moved_since(truth.now_s), GOES_ON_WITHIN_S, "balancing goes on")
+        self.until_one_moves(truth.now_s, "balancing goes on")
         for one in self.lab.programs:
             self.lab.until(one.is_ready, GOES_ON_WITHIN_S, f"{one.account} is ready again")
             self.lab.until(one.is_healthy, GOES_ON_WITHIN_S, f"{one.account} is healthy")

@@ -19,12 +19,12 @@ class Sign:
         self._program = program
 
     def __call__(self, scene: Scene) -> bool:
-        return any(self._is_seen(scene, one) for one in self._looked_at(scene))
+        return any(self.seen_on(scene, one) for one in self._looked_at(scene))
 
     def _looked_at(self, scene: Scene) -> Iterator[Program]:
         yield from (one for one in scene.lab.programs if one.account.startswith(self._program))
 
-    def _is_seen(self, scene: Scene, one: Program) -> bool:
+    def seen_on(self, scene: Scene, one: Program) -> bool:
         try:
             return bool(self._seen_on(scene, one))
         except NOT_YET:

@@ -14,6 +14,7 @@ from e2e.faults.row import Deed, Row
 from e2e.faults.scene import Scene
 from e2e.faults.signs import Sign, answers, grows, restarted, says, shows_value, slow_requests
 from e2e.lab import config_map
+from e2e.programs import Program
 
 _CONFIG_MAP = f"/api/v1/namespaces/{chart.NAMESPACE}/configmaps/{chart.CONFIG_MAP}"
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{chart.NAMESPACE}/leases/{chart.RELEASE}-descheduler"
@@ -78,10 +79,23 @@ def _seizes_lease(scene: Scene) -> bool:
 
 def fill_disk(scene: Scene) -> None:
     """Their logs cannot grow any more."""
+    scene.notes["full"] = {}
     for one in scene.lab.programs:
-        size = one.process.log.stat().st_size
+        scene.notes["full"][one.account] = size = one.process.log.stat().st_size
         _, hard = resource.prlimit(one.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(one.process.pid, resource.RLIMIT_FSIZE, (size, hard))
+
+
+def evicts_unlogged() -> Sign:
+    """Each eviction is logged, were there any place."""
+    evicts = grows("evictions_total")
+
+    def seen(scene: Scene, one: Program) -> bool:
+        return (
+            evicts.seen_on(scene, one) and one.process.log.stat().st_size == scene.notes["full"][one.account]
+        )
+
+    return Sign("evicts, and its log does not grow", seen)
 
 
 def free_disk(scene: Scene) -> None:
@@ -167,7 +181,7 @@ ROWS = (
         kind="surroundings",
         begins=fill_disk,
         ends=free_disk,
-        shows=(),
+        shows=(evicts_unlogged(),),
         goes_on_meanwhile=True,
     ),
     Row(

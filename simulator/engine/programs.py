@@ -24,6 +24,7 @@ from controller.telemetry.tracing import Tracer
 from informers.informer import Informer
 from informers.workers import Workers
 from simulator.build import Simulation
+from simulator.engine.events import EventLog
 from simulator.engine.invariants import Invariants
 from simulator.engine.line import Line
 from simulator.engine.observer import RunObserver
@@ -40,7 +41,10 @@ _THREADS = 4
 
 
 class Killed(BaseException):
-    """The program was killed while a handler of it waited for an answer."""
+    """The program was killed while a handler of it waited for an answer, or ends by itself in the midst of one.
+
+    No ``Exception``: nobody may take it for a handler's trouble and go on.
+    """
 
 
 class Life:
@@ -74,28 +78,30 @@ class Life:
 
 
 class Programs:
-    """Starts, kills and drives them. All that they do is held against the invariants.
+    """Starts, kills and drives them. All that they do is held against the ``invariants``, and is in the ``log``.
 
-    ``line`` is the way to the API server; ``lives`` are the programs that run now. ``tell`` hears the spans of the
-    descheduler's traces, if anybody wants them.
+    ``line`` is the way to the API server; ``lives`` are the programs that run now. ``command`` says how to see a broken
+    invariant again. ``tell`` hears the spans of the descheduler's traces, if anybody wants them.
     """
 
     def __init__(
         self,
         simulation: Simulation,
         policy: Policy,
-        invariants: Invariants,
-        observer: RunObserver,
         api: Api,
         seed: int,
+        command: str,
         tell: Callable[[Span], None] | None = None,
     ) -> None:
         self._simulation = simulation
         self._policy = policy
-        self._observer = observer
         self._seed = seed
         self._tell = tell
         self._agenda = simulation.agenda
+        self.log = EventLog(self._agenda)
+        simulation.store.subscribe(self.log.changed)
+        self.invariants = Invariants(policy, simulation.control_plane, self._agenda, command)
+        self.observer = RunObserver(self._agenda, self.log, self.invariants)
         self._clock = AgendaClock(simulation.agenda)
         self._metrics = SimulatedMetrics(simulation.metrics, simulation.troubles, simulation.agenda)
         self._births: Counter[str] = Counter()
@@ -104,7 +110,6 @@ class Programs:
         self._tainting: Tainting | None = None
         self._stalled_s = float("-inf")
         self._killed_at: datetime | None = None
-        self._invariants = invariants
         self.lives: dict[str, Life] = {}
         self.line = Line(
             simulation.control_plane,
@@ -113,7 +118,7 @@ class Programs:
             plain_random(seed, "line"),
             api,
             self._wait,
-            invariants.patched,
+            self.invariants.patched,
         )
 
     @property
@@ -130,7 +135,7 @@ class Programs:
         if policy.digest == self._policy.digest:
             return
         self._policy = policy
-        self._invariants.policy_changed(policy)
+        self.invariants.policy_changed(policy)
         for life in self.lives.values():
             life.wake()
 
@@ -151,6 +156,10 @@ class Programs:
             self._killed_at = self._clock.now()
         else:
             self._tainting = None
+
+    def died(self, name: str) -> None:
+        """It has ended by itself."""
+        self.kill(name)
 
     def stall(self, name: str, resources: tuple[str, ...] = ()) -> None:
         """Watches of a program bring nothing any more; ``resources``: which, none given: all."""
@@ -189,29 +198,31 @@ class Programs:
             if due_s >= time_s or not goes_on():
                 break
             self._agenda.run_until(due_s)
-            self._invariants.after_step()
+            self.invariants.after_step()
         if goes_on():
             self._agenda.run_until(time_s)
-            self._invariants.after_step()
+            self.invariants.after_step()
 
     def _work(self) -> None:
-        while sum(self._turn(life) for life in list(self.lives.values())):
+        while sum(self._turn(name, life) for name, life in list(self.lives.items())):
             pass
 
-    def _turn(self, life: Life) -> int:
+    def _turn(self, name: str, life: Life) -> int:
         if not life.alive or self._waiting >= _THREADS:
             return 0
         try:
             return life.workers.work_ready()
         except Killed:
-            if self._waiting:
+            if self.lives.get(name) is life:
+                self.died(name)
+            elif self._waiting:
                 raise  # what waits beneath belongs to the same program
             return 1
 
     def _look(self) -> None:
         for life in self.lives.values():
-            self._invariants.queue(life.workers.statistics().queue)
-        self._invariants.entries(self.ledger, self.line.troubled_s)
+            self.invariants.queue(life.workers.statistics().queue)
+        self.invariants.entries(self.ledger, self.line.troubled_s)
 
     def _wait(self, seconds: float) -> None:
         """A handler of the descheduler waits; the world goes on, and the other handlers work."""
@@ -228,13 +239,13 @@ class Programs:
 
     def _begin_descheduler(self, rng: random.Random) -> Life:
         caches = ClusterCaches()
-        self._invariants.know(caches, self._simulation.store, self.line.open_requests)
+        self.invariants.know(caches, self._simulation.store, self.line.open_requests)
         life = Life(self._simulation, caches.informers(), rng)
-        self._invariants.complete_s = lambda: life.complete_s
+        self.invariants.complete_s = lambda: life.complete_s
         descheduler = Descheduler(
             caches,
             self._metrics,
-            SimulatedEvictions(self.line, self.line, self._invariants.before_eviction),
+            SimulatedEvictions(self.line, self.line, self.invariants.before_eviction),
             self._heard(caches),
             lambda: self._policy,
             self._clock,
@@ -242,33 +253,33 @@ class Programs:
         life.list_all()
         life.workers, life.refresh_key = descheduler.workers, Refresh()
         self._descheduler = descheduler
-        descheduler.start(self._observer.alarm)
+        descheduler.start(self.observer.alarm)
         return life
 
     def _heard(self, caches: ClusterCaches) -> DescheduleObserver:
         if self._tell is None:
-            return self._observer
+            return self.observer
         process = f"simulated {self._births[DESCHEDULER]}"
         return DescheduleFanout(
-            self._observer,
+            self.observer,
             Tracer(caches, self._clock, self._tell, process, lambda: self._killed_at),
         )
 
     def _begin_tainter(self, rng: random.Random) -> Life:
         nodes: Informer[Node] = Informer("nodes")
-        self._invariants.know_nodes(nodes)
+        self.invariants.know_nodes(nodes)
         life = Life(self._simulation, {"nodes": nodes}, rng)
         tainting = Tainting(
-            self._observer,
+            self.observer,
             nodes.lister,
             self._simulation.store,
             self._clock,
             lambda: self._policy,
             lambda: max(self.line.troubled_s, self._stalled_s),
-            self._invariants.fail,
+            self.invariants.fail,
         )
         self._simulation.store.subscribe(tainting.changed)
-        patcher = SimulatedPatcher(self.line, self._invariants.before_patch)
+        patcher = SimulatedPatcher(self.line, self.invariants.before_patch)
         tainter = SoftTainter(nodes, self._metrics, patcher, tainting, lambda: self._policy, self._clock)
         life.list_all()
         life.workers, life.refresh_key = tainter.workers, TainterRefresh()

@@ -12,8 +12,6 @@ from simulator.baseline import IN_ALL, PER_NODE, PREFIX, SERIES, Baseline
 from simulator.build import Simulation, build
 from simulator.engine.befall import befall, policy_for
 from simulator.engine.events import EventLog
-from simulator.engine.invariants import Invariants
-from simulator.engine.observer import RunObserver
 from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Programs
 from simulator.engine.sampler import NO_OPINION, Opinion, Sampler
 from simulator.metrics.recorded import Sample
@@ -126,21 +124,16 @@ class _Rebalancing:
         self._asked = asked
         self._simulation = simulation
         agenda, scenario = simulation.agenda, asked.scenario
-        self._log = EventLog(agenda)
         self._spans: list[Span] = []
         tell = self._spans.append if asked.traced else None
-        self._invariants = Invariants(asked.policy, simulation.control_plane, agenda, asked.command)
-        self._observer = RunObserver(agenda, self._log, self._invariants)
-        self._programs = Programs(
-            simulation, asked.policy, self._invariants, self._observer, scenario.api, asked.seed, tell
-        )
+        self._programs = Programs(simulation, asked.policy, scenario.api, asked.seed, asked.command, tell)
         befall(self._programs, scenario, agenda)
+        observer = self._programs.observer
         self._sampler = Sampler(
-            agenda, simulation.world, simulation.store, lambda: self._observer.opinion, scenario.minutes
+            agenda, simulation.world, simulation.store, lambda: observer.opinion, scenario.minutes
         )
 
     def go(self, progress: Progress) -> Finished:
-        self._simulation.store.subscribe(self._log.changed)
         self._programs.start(DESCHEDULER)
         if self._asked.soft_tainter:
             self._programs.start(SOFT_TAINTER)
@@ -149,15 +142,16 @@ class _Rebalancing:
             self._programs.run_until(min(agenda.now_s + PROGRESS_EVERY_S, end_s))
             progress(agenda.now_s)
         self._programs.judge_taints()
-        self._invariants.unchanged()
+        self._programs.invariants.unchanged()
         limits = self._asked.policy.evictions.limits
         record = _record(
             self._asked, self._simulation, self._sampler, LimitsInfo(node=limits.node, total=limits.total)
         )
-        record.decisions = self._observer.decisions
-        record.followed = self._observer.followed()
-        record.why_not = self._observer.why_not()
-        return Finished(record, self._log.text(), tuple(self._observer.errors), tuple(self._spans))
+        observer = self._programs.observer
+        record.decisions = observer.decisions
+        record.followed = observer.followed()
+        record.why_not = observer.why_not()
+        return Finished(record, self._programs.log.text(), tuple(observer.errors), tuple(self._spans))
 
 
 def _record(asked: Run, simulation: Simulation, sampler: Sampler, limits: LimitsInfo) -> RunRecord:

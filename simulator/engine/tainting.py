@@ -63,22 +63,11 @@ class Tainting:
         self._inner.refreshing()
 
     def refreshed(self, snapshot: Snapshot) -> None:
-        self.judge()
-        policy = self._current_policy()
-        if (asked := expressions(policy.metrics, with_vms=False)) != self._asked:
-            self._history.clear()
-            self._asked = asked
-        self._history.append(snapshot, keep=2 * policy.thresholds.sustain + 6)
-        self._classify(policy)
+        self._look(snapshot)
         self._inner.refreshed(snapshot)
 
     def metrics_failed(self, reason: str) -> None:
-        self.judge()
-        policy = self._current_policy()
-        if (asked := expressions(policy.metrics, with_vms=False)) != self._asked:
-            self._history.clear()
-            self._asked = asked
-        self._classify(policy)
+        self._look()
         self._inner.metrics_failed(reason)
 
     def failed(self, key: object, error: Exception, retry_after: timedelta) -> None:
@@ -100,8 +89,6 @@ class Tainting:
             name = node["metadata"]["name"]
             if now_s - self._changed_s.get(name, float("-inf")) < _QUIET_S:
                 continue
-            if may_still_be_over(msgspec.convert(node, Node), classification, policy.soft_taints):
-                continue
             seen = msgspec.convert(node, Node)
             if may_still_be_over(seen, classification, policy.soft_taints):
                 continue
@@ -114,7 +101,15 @@ class Tainting:
                     f"node {name} carries {sorted(found)}, its classification asks for {sorted(wanted)}"
                 )
 
-    def _classify(self, policy: Policy) -> None:
+    def _look(self, snapshot: Snapshot | None = None) -> None:
+        """Judge what was there up to now, and classify anew."""
+        self.judge()
+        policy = self._current_policy()
+        if (asked := expressions(policy.metrics, with_vms=False)) != self._asked:
+            self._history.clear()
+            self._asked = asked
+        if snapshot is not None:
+            self._history.append(snapshot, keep=2 * policy.thresholds.sustain + 6)
         nodes = eligible_nodes(self._nodes.list(), policy.node_selector)
         found = classify(self._history.snapshots, nodes, policy.metrics, policy.thresholds, self._clock.now())
         self._last = policy, found

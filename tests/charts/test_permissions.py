@@ -48,6 +48,9 @@ SOFT_TAINTER: Grants = {
 }
 
 
+OF_THE_CLUSTER = {("ClusterRole", "cluster-monitoring-view")}
+
+
 def grants(objects: list[Object], account: str) -> Grants:
     """Of our own roles."""
     return {tuple(grant)[1:] for grant in privileges.grants(objects, {account: account})}
@@ -87,6 +90,18 @@ def test_nothing_is_granted_by_wildcard(name: str) -> None:
 def test_only_pods_carry_a_token(name: str) -> None:
     for account in of_kind(rendered(name), "ServiceAccount"):
         assert account["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_every_role_that_is_bound_is_known(name: str) -> None:
+    """What a role that is not rendered grants appears in no list here."""
+    objects = rendered(name)
+    known = {(o["kind"], o["metadata"]["name"]) for o in of_kind(objects, "Role", "ClusterRole")}
+    bound = {
+        (o["roleRef"]["kind"], o["roleRef"]["name"])
+        for o in of_kind(objects, "RoleBinding", "ClusterRoleBinding")
+    }
+    assert bound - known <= OF_THE_CLUSTER
 
 
 def test_on_openshift_both_accounts_may_ask_prometheus() -> None:

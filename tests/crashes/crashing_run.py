@@ -8,10 +8,7 @@ from controller.policy.model import Policy
 from controller.taints.desired import OVER
 from simulator.build import Simulation, build
 from simulator.engine.befall import befall, policy_for
-from simulator.engine.events import EventLog
-from simulator.engine.invariants import Invariants
-from simulator.engine.observer import RunObserver
-from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Life, Programs
+from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Programs
 from simulator.kubevirt.objectstore import NODE, WatchEvent, at
 from simulator.record import MigrationRecord
 from simulator.scenario.schema import Scenario
@@ -34,17 +31,10 @@ class CrashingPrograms(Programs):
         try:
             super().start(name)
         except Crash:
-            self._bury(name)
+            self.died(name)
 
-    def _turn(self, life: Life) -> int:
-        try:
-            return super()._turn(life)
-        except Crash:
-            self._bury(next(name for name, one in self.lives.items() if one is life))
-            return 1
-
-    def _bury(self, name: str) -> None:
-        self.kill(name)
+    def died(self, name: str) -> None:
+        super().died(name)
         self._steps.died()
         self._agenda.after(self._away_s, lambda: self.start(name))
 
@@ -65,14 +55,11 @@ class CrashingRun:
         self.steps = steps
         self.simulation: Simulation = build(scenario, SEED)
         self._agenda = self.simulation.agenda
-        policy, control_plane = policy_for(scenario), self.simulation.control_plane
+        policy = policy_for(scenario)
         self._cooldown_s = policy.evictions.cooldown.base.total_seconds()
-        invariants = Invariants(policy, control_plane, self._agenda, f"{scenario.name}, {steps.crash_at}")
-        self._observer = RunObserver(self._agenda, EventLog(self._agenda), invariants)
-        self._observer.alarm = alarm
-        self._programs = CrashingPrograms(
-            self.simulation, policy, invariants, self._observer, scenario.api, SEED
-        )
+        command = f"{scenario.name}, {steps.crash_at}"
+        self._programs = CrashingPrograms(self.simulation, policy, scenario.api, SEED, command)
+        self._programs.observer.alarm = alarm
         self._programs.crash_by(steps, away_s)
         befall(self._programs, scenario, self._agenda)
         if next_policy is not None:
@@ -103,7 +90,7 @@ class CrashingRun:
     @property
     def errors(self) -> list[str]:
         """What handlers raised."""
-        return self._observer.errors
+        return self._programs.observer.errors
 
     @property
     def moves(self) -> list[MigrationRecord]:

@@ -15,6 +15,7 @@ from unittest.mock import patch
 from controller.evictions.entry import Entry
 from controller.evictions.ledger import Ledger
 from simulator.engine.ports import SimulatedEvictions, SimulatedMetrics, SimulatedPatcher
+from simulator.engine.programs import Killed
 
 T = TypeVar("T")
 
@@ -23,8 +24,8 @@ LOOKS = frozenset({"view"})
 """Methods that change nothing and ask nobody."""
 
 
-class Crash(BaseException):
-    """The process is killed here. No ``Exception``: nobody may take it for a handler's trouble and go on."""
+class Crash(Killed):
+    """The process is killed here."""
 
 
 class Point(NamedTuple):

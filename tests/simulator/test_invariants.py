@@ -17,9 +17,6 @@ from controller.survey import Survey
 from controller.taints.desired import is_ours, merged
 from simulator.build import build
 from simulator.engine.befall import policy_for
-from simulator.engine.events import EventLog
-from simulator.engine.invariants import Invariants
-from simulator.engine.observer import RunObserver
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Programs
 from simulator.engine.run import Finished, Run, run
@@ -151,9 +148,7 @@ def test_a_controller_that_breaks_an_invariant_is_caught(
 
 def programs_on(scenario: Scenario) -> tuple[Programs, Any]:
     simulation, policy = build(scenario, 1), policy_for(scenario)
-    checks = Invariants(policy, simulation.control_plane, simulation.agenda, "as in the test")
-    observer = RunObserver(simulation.agenda, EventLog(simulation.agenda), checks)
-    programs = Programs(simulation, policy, checks, observer, scenario.api, 1)
+    programs = Programs(simulation, policy, scenario.api, 1, "as in the test")
     programs.start(DESCHEDULER)
     programs.start(SOFT_TAINTER)
     return programs, simulation
