@@ -15,7 +15,7 @@ from controller.utilization.classify import Classification
 from controller.utilization.reading import Snapshot
 from informers.store import Lister, Writer
 from simulator.build import Simulation, build
-from simulator.engine import run as engine
+from simulator.engine import programs
 from simulator.engine.observer import RunObserver
 from simulator.engine.ports import AgendaClock
 from simulator.engine.run import Run, policy_for, rebalance
@@ -83,7 +83,7 @@ def test_no_alert_while_a_cluster_is_relieved_however_long_it_takes(
 ) -> None:
     scenario = load_scenario(name)
     simulation = build(scenario, 1)
-    monkeypatch.setattr(engine, "RunObserver", Measured)
+    monkeypatch.setattr(programs, "RunObserver", Measured)
     monkeypatch.setattr(Measured, "nodes", sizes(simulation), raising=False)
     rebalance(Run(scenario, 1, policy_for(scenario), ""), simulation)
 
