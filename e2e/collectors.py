@@ -12,6 +12,17 @@ import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as messages
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as service
 
+WHOLE = [
+    "decide",
+    "eviction",
+    "migration/pending",
+    "migration/preparing",
+    "migration/running",
+    "migration/scheduling",
+    "request",
+    "settle",
+]
+"""The names of the spans of an eviction whose VM has arrived."""
 _THREADS = 4
 
 
@@ -34,7 +45,7 @@ class Received:
 
 @dataclass
 class Collected:
-    """What has come so far. Set ``hangs`` and no request is answered until it is cleared."""
+    """What has come so far. While it ``refuses`` nothing is kept; after ``hang`` none is answered until ``go_on``."""
 
     headers: list[dict[str, str]] = field(default_factory=list)
     """Of each request, with lower-case names."""
@@ -84,9 +95,17 @@ class Collector:
     endpoint: str
     protocol: str
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of a program that sends its traces here."""
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": self.protocol,
+        }
+
 
 @contextmanager
-def by_grpc(port: int = 0) -> Iterator[Collector]:
+def by_grpc() -> Iterator[Collector]:
     collected = Collected()
 
     class Servicer(service.TraceServiceServicer):
@@ -98,7 +117,7 @@ def by_grpc(port: int = 0) -> Iterator[Collector]:
 
     server = grpc.server(ThreadPoolExecutor(_THREADS))
     service.add_TraceServiceServicer_to_server(Servicer(), server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         yield Collector(collected, f"http://127.0.0.1:{port}", "grpc")

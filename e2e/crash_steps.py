@@ -3,11 +3,11 @@
 import sys
 from pathlib import Path
 
+from e2e.chart import PROGRAMS
 from e2e.lab import Lab
 
 KNOWN = Path(__file__).with_suffix(".txt")
 _LAUNCHER = Path(__file__).with_name("crash_launcher.py")
-_PROGRAMS = ("descheduler", "soft-tainter")
 
 
 def known_steps() -> list[str]:
@@ -31,7 +31,7 @@ class Crashes:
         """As the kubelet would: what has crashed while it starts is started again."""
         self._lab.restarts = True
         self._lab.set_policy(self._lab.policy())
-        for program in _PROGRAMS:
+        for program in PROGRAMS:
             self._lab.run(program, replicas=replicas)
 
     def nobody_comes_again(self) -> None:

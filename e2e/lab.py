@@ -41,7 +41,7 @@ class Lab:
         self.launcher: Sequence[str] = [PROGRAM]
         """What programs are started by from now on."""
         self.environment: dict[str, str] = {}
-        """Of the programs that ``run`` starts, on top of what they need."""
+        """Of the programs that are started as the chart does, on top of what they need."""
         self.stuck_after_s = math.inf
         """``migrationTimeout`` in the cluster's seconds, where it matters."""
         self.restarts = False
@@ -92,17 +92,19 @@ class Lab:
         self.programs.append(program)
         return program
 
-    def run(self, program: str, *flags: str, replicas: int = 1) -> list[Program]:
+    def launch_installed(self, program: str, *flags: str, replica: int = 0) -> Program:
+        """Start a replica as the chart does, and with these flags, too."""
+        account = chart.account(program, replica)
+        kubeconfig = str(self.cluster.kubeconfig_of(account))
+        return self.launch(
+            account,
+            [*self.chart.arguments(program), *flags],
+            {**self.environment, "VM_REBALANCER_KUBECONFIG": kubeconfig},
+        )
+
+    def run(self, program: str, *, replicas: int = 1) -> list[Program]:
         """Start replicas as the chart does, and wait until they have read the cluster."""
-        arguments = [*self.chart.arguments(program), *flags]
-        accounts = [chart.account(program, replica) for replica in range(replicas)]
-        kubeconfigs = {account: str(self.cluster.kubeconfig_of(account)) for account in accounts}
-        started = [
-            self.launch(
-                account, arguments, {**self.environment, "VM_REBALANCER_KUBECONFIG": kubeconfigs[account]}
-            )
-            for account in accounts
-        ]
+        started = [self.launch_installed(program, replica=replica) for replica in range(replicas)]
         for one in started:
             self.until(one.is_ready, STARTS_WITHIN_S, f"{one.account} is ready")
         return started
@@ -146,8 +148,8 @@ class Lab:
 
         return self.until(probe, within_s, what)
 
-    def until_balanced(self, within_s: float = BALANCES_WITHIN_S) -> Truth:
-        return self.until_truth(lambda truth: truth.is_balanced, within_s, "the cluster is balanced")
+    def until_balanced(self) -> Truth:
+        return self.until_truth(lambda truth: truth.is_balanced, BALANCES_WITHIN_S, "the cluster is balanced")
 
     def let_pass(self, seconds: float) -> None:
         """Let the cluster live on for so long, in real time, while everybody has the chance to do wrong."""

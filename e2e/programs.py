@@ -1,7 +1,6 @@
 """A replica of one of the two programs: its process, and what it says about itself."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -51,11 +50,6 @@ class Program:
     def is_healthy(self) -> bool:
         return self._get("/healthz")[0] == 200
 
-    def reasons(self) -> dict[str, str]:
-        """Why it is not ready: check -> reason."""
-        checks = json.loads(self._get("/readyz")[1])["checks"]
-        return {check["name"]: check["reason"] for check in checks if not check["ok"]}
-
     def metric(self, name: str, **labels: str) -> float:
         """The sum of the samples of ``vm_rebalancer_<name>`` that carry these labels; 0 if there are none."""
         return sum(value for value, carried in self._samples(name) if labels.items() <= carried.items())
@@ -74,13 +68,10 @@ class Program:
 
     def series_count(self) -> int:
         """How many samples its page of metrics has."""
-        return sum(len(family.samples) for family in text_string_to_metric_families(self._get("/metrics")[1]))
+        return sum(map(len, self.page().values()))
 
-    def _samples(self, name: str) -> Iterator[tuple[float, dict[str, str]]]:
-        for family in text_string_to_metric_families(self._get("/metrics")[1]):
-            for sample in family.samples:
-                if sample.name == f"vm_rebalancer_{name}":
-                    yield sample.value, sample.labels
+    def _samples(self, name: str) -> list[tuple[float, dict[str, str]]]:
+        return self.page().get(f"vm_rebalancer_{name}", [])
 
     def leads(self) -> bool:
         """Whether it holds the lease and may write. False, too, if it does not answer."""

@@ -21,25 +21,16 @@ def test_an_api_server_without_streaming_lists_is_asked_for_plain_ones(lab: Lab)
     lab.start("crowd")
     lab.set_policy(lab.policy())
     lab.cluster.fault("error", verbs=["watch"], status=400, message="sendInitialEvents is forbidden")
-    programs = [
-        lab.launch(
-            account,
-            lab.chart.arguments(program),
-            {"VM_REBALANCER_KUBECONFIG": str(lab.cluster.kubeconfig_of(account))},
-        )
-        for program in chart.PROGRAMS
-        for account in [chart.account(program, 0)]
-    ]
-    for program, resources in LISTED.items():
-        account = chart.account(program, 0)
+    programs = {program: lab.launch_installed(program) for program in chart.PROGRAMS}
+    for program, one in programs.items():
         lab.until(
-            lambda account=account, resources=resources: resources <= _listed(lab, account),  # type: ignore[misc]
+            lambda one=one, resources=LISTED[program]: resources <= _listed(lab, one.account),  # type: ignore[misc]
             STARTS_WITHIN_S,
-            f"{account} has listed everything",
+            f"{one.account} has listed everything",
         )
     lab.cluster.end_faults()
 
-    for one in programs:
+    for one in programs.values():
         lab.until(one.is_ready, STARTS_WITHIN_S, f"{one.account} is ready")
     lab.until_truth(lambda truth: truth.own_moves, ACTS_WITHIN_S, "a VM moves")
     lab.until(lab.cluster.own_taints, ACTS_WITHIN_S, "a node is tainted")

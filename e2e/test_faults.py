@@ -19,7 +19,7 @@ def _marks(row: Row) -> pytest.MarkDecorator:
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id, marks=_marks(row)) for row in ROWS])
 def test_is_seen_and_survived(lab: Lab, ports: Ports, row: Row) -> None:
     """Whoever is harmed, the lab says so at its end."""
-    with scene_of(lab, by_proxy=row.by_proxy, port=ports.free()) as scene:
+    with scene_of(lab, row, ports.free()) as scene:
         scene.start(row)
         lab.until(lambda: row.when(scene), BEGINS_WITHIN_S, "it is time for trouble")
         scene.remember()

@@ -13,10 +13,7 @@ _NO_EARLIER = timedelta(seconds=chart.LEASE_S)
 
 def test_a_killed_leaders_migration_is_followed_by_the_other_replica(lab: Lab) -> None:
     """The ledger is made anew from what the cluster shows: a slot that is taken stays taken, and is freed again."""
-    lab.start("heavy")
-    lab.run_all()
-    killed = lab.leader()
-    _until_one_is_copied(lab)
+    killed = _leader_while_a_vm_is_copied(lab, "heavy")
 
     killed.process.kill()
 
@@ -35,10 +32,7 @@ def test_a_killed_leaders_migration_is_followed_by_the_other_replica(lab: Lab) -
 
 def test_a_leader_that_was_frozen_for_longer_than_its_lease_never_writes_again(lab: Lab) -> None:
     """It wakes up believing that it leads. The other one writes nothing before the lease has run out."""
-    lab.start("crowd")
-    lab.run_all()
-    frozen = lab.leader()
-    _until_one_is_copied(lab)
+    frozen = _leader_while_a_vm_is_copied(lab, "crowd")
 
     frozen.process.freeze()
     frozen_at = lab.cluster.truth().time
@@ -55,11 +49,13 @@ def test_a_leader_that_was_frozen_for_longer_than_its_lease_never_writes_again(l
     lab.until_balanced()
 
 
-def _until_one_is_copied(lab: Lab) -> None:
+def _leader_while_a_vm_is_copied(lab: Lab, scenario: str) -> Program:
     """Then nothing is to be decided for the moment."""
-    lab.until_truth(
-        lambda truth: any(move.started_s for move in truth.on_the_move), ACTS_WITHIN_S, "a VM is being copied"
-    )
+    lab.start(scenario)
+    lab.run_all()
+    leader = lab.leader()
+    lab.until_truth(lambda truth: truth.being_copied, ACTS_WITHIN_S, "a VM is being copied")
+    return leader
 
 
 def _successor(lab: Lab, former: Program) -> Program | None:

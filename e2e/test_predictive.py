@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from e2e.chart import PROGRAMS
 from e2e.kubectl import Kubectl
 from e2e.lab import ACTS_WITHIN_S, Lab
 from e2e.programs import Program
 
-PROGRAMS = ("descheduler", "soft-tainter")
 _NO_METRICS = {"url": "http://127.0.0.1:9", "allowHttp": True, "refreshInterval": "5s", "timeout": "5s"}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from e2e import chart
 from e2e.lab import ACTS_WITHIN_S, STARTS_WITHIN_S, Lab
+from e2e.processes import Process
 
 PREFIX = "nodeutilization.vm-rebalancer.io/"
 EFFECT = "PreferNoSchedule"
@@ -151,17 +151,8 @@ def test_the_clean_up_ends_well_if_none_is_left_and_the_running_tainter_brings_n
     tainted(lab)
     (running,) = lab.replicas("soft-tainter")
     lab.restarts = True
-    account = chart.account("soft-tainter", 1)
-    arguments = [*lab.chart.arguments("soft-tainter"), "--cleanup"]
-    cleanup = lab.launch(
-        account, arguments, {"VM_REBALANCER_KUBECONFIG": str(lab.cluster.kubeconfig_of(account))}
-    )
-    cleanup.process.may_end = True
-    lab.programs.remove(cleanup)
-
-    lab.until(lambda: cleanup.process.exit_code is not None, 4 * STARTS_WITHIN_S, "the clean-up has ended")
-
-    assert cleanup.process.exit_code == 0, cleanup.process.output()
+    cleanup = _cleaned_up(lab)
+    assert cleanup.exit_code == 0, cleanup.output()
     assert lab.cluster.own_taints() == {}
     lab.until(lambda: running.restarts, STARTS_WITHIN_S, "the tainter has lost its lease")
     lab.until(running.is_ready, STARTS_WITHIN_S, "it stands by again")
@@ -174,15 +165,17 @@ def test_the_clean_up_fails_while_a_node_keeps_its_taints(lab: Lab) -> None:
     (running,) = lab.replicas("soft-tainter")
     running.process.may_end = True
     lab.cluster.fault("error", verbs=["patch"], resources=["nodes"], names=[HOT], status=500)
-    account = chart.account("soft-tainter", 1)
-    arguments = [*lab.chart.arguments("soft-tainter"), "--cleanup"]
-    cleanup = lab.launch(
-        account, arguments, {"VM_REBALANCER_KUBECONFIG": str(lab.cluster.kubeconfig_of(account))}
-    )
-    cleanup.process.may_end = True
-
-    lab.until(lambda: cleanup.process.exit_code is not None, 4 * STARTS_WITHIN_S, "the clean-up has ended")
-
-    assert cleanup.process.exit_code == 1
-    assert f"node {HOT} still carries" in cleanup.process.output()
+    cleanup = _cleaned_up(lab)
+    assert cleanup.exit_code == 1
+    assert f"node {HOT} still carries" in cleanup.output()
     assert set(lab.cluster.own_taints()) == {HOT}
+
+
+def _cleaned_up(lab: Lab) -> Process:
+    """The clean-up, once it has ended."""
+    program = lab.launch_installed("soft-tainter", "--cleanup", replica=1)
+    program.process.may_end = True
+    lab.programs.remove(program)  # nobody starts it again
+    lab.until(lambda: program.process.exit_code is not None, 4 * STARTS_WITHIN_S, "the clean-up has ended")
+    assert "Traceback" not in program.process.output()
+    return program.process

@@ -1,21 +1,9 @@
 """Traces of evictions arrive at a collector, whole, whatever becomes of the programs and of the collector."""
 
-from e2e import chart
-from e2e.collectors import Collector, Received, by_grpc, by_http
-from e2e.lab import ACTS_WITHIN_S, BALANCES_WITHIN_S, STARTS_WITHIN_S, Lab
-from e2e.truth import Truth
+from e2e.collectors import WHOLE, Collector, Received, by_grpc, by_http
+from e2e.lab import ACTS_WITHIN_S, BALANCES_WITHIN_S, Lab
 
 ENDS_WITHIN_S = 20.0
-WHOLE = [
-    "decide",
-    "eviction",
-    "migration/pending",
-    "migration/preparing",
-    "migration/running",
-    "migration/scheduling",
-    "request",
-    "settle",
-]
 
 
 def test_the_trace_of_an_eviction_is_found_by_the_uid_of_its_pod(lab: Lab) -> None:
@@ -41,7 +29,7 @@ def test_the_trace_is_whole_although_the_leader_is_killed(lab: Lab) -> None:
         lab.start("heavy")
         _run_traced(lab, collector)
         killed = lab.leader()
-        lab.until_truth(_is_copying, ACTS_WITHIN_S, "a VM is being copied")
+        lab.until_truth(lambda truth: truth.being_copied, ACTS_WITHIN_S, "a VM is being copied")
         lab.until(lambda: _told(collector, "request"), ACTS_WITHIN_S, "its request is told of")
         killed.process.kill()
         assert _told(collector, "eviction") == [], "too late: it has ended"
@@ -76,16 +64,8 @@ def test_a_hanging_collector_holds_up_neither_evictions_nor_the_end(lab: Lab) ->
 def _run_traced(lab: Lab, collector: Collector) -> None:
     """Two deschedulers, with the variables that the chart's ``extraEnv`` would give them."""
     lab.set_policy(lab.policy())
-    for replica in range(chart.REPLICAS):
-        account = chart.account("descheduler", replica)
-        environment = {
-            "VM_REBALANCER_KUBECONFIG": str(lab.cluster.kubeconfig_of(account)),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
-            "OTEL_EXPORTER_OTLP_PROTOCOL": collector.protocol,
-        }
-        lab.launch(account, lab.chart.arguments("descheduler"), environment)
-    for one in lab.replicas():
-        lab.until(one.is_ready, STARTS_WITHIN_S, f"{one.account} is ready")
+    lab.environment |= collector.variables
+    lab.run("descheduler", replicas=2)
 
 
 def _pods(lab: Lab) -> dict[str, str]:
@@ -105,7 +85,3 @@ def _ended(collector: Collector) -> Received | None:
 
 def _names(collector: Collector, root: Received) -> list[str]:
     return sorted(span.name for span in collector.collected.trace(root.trace_id))
-
-
-def _is_copying(truth: Truth) -> bool:
-    return any(move.started_s for move in truth.on_the_move)

@@ -68,6 +68,10 @@ class Truth(msgspec.Struct, frozen=True):
         return [move for move in self.migrations if not move.outcome]
 
     @property
+    def being_copied(self) -> list[Move]:
+        return [move for move in self.on_the_move if move.started_s is not None]
+
+    @property
     def crowded(self) -> list[str]:
         """Nodes whose demand exceeds 80 % of their cores."""
         return [name for name, node in self.nodes.items() if node.demand > 0.8]

@@ -1,5 +1,7 @@
 """Who we are, whom we trust, and an API server that goes and comes: rows of the fault matrix."""
 
+from collections.abc import Iterator
+
 from e2e.cluster import ACCOUNTS
 from e2e.faults.deeds import all_of, control, watches
 from e2e.faults.row import Deed, Row
@@ -21,6 +23,19 @@ def restart_often(scene: Scene) -> None:
     for _ in range(3):
         scene.lab.cluster.control("restart", seconds=0.5)
         scene.lab.let_pass(2)
+
+
+def _clocks() -> Iterator[Row]:
+    for where, offset_s in {"ahead": 600, "behind": -600}.items():
+        yield Row(
+            name=f"clock 10 minutes {where}",
+            kind="API server",
+            begins=control("clock", offset_s=offset_s),
+            ends=control("clock", offset_s=0),
+            shows=(),
+            goes_on_meanwhile=True,
+            policy=lambda _: {"evictions": {"migrationTimeout": "30m"}},
+        )
 
 
 ROWS = (
@@ -68,22 +83,5 @@ ROWS = (
         shows=(grows("informer_errors_total"),),
         restarts=True,
     ),
-    Row(
-        name="clock 10 minutes ahead",
-        kind="API server",
-        begins=control("clock", offset_s=600),
-        ends=control("clock", offset_s=0),
-        shows=(),
-        goes_on_meanwhile=True,
-        policy=lambda _: {"evictions": {"migrationTimeout": "30m"}},
-    ),
-    Row(
-        name="clock 10 minutes behind",
-        kind="API server",
-        begins=control("clock", offset_s=-600),
-        ends=control("clock", offset_s=0),
-        shows=(),
-        goes_on_meanwhile=True,
-        policy=lambda _: {"evictions": {"migrationTimeout": "30m"}},
-    ),
+    *_clocks(),
 )

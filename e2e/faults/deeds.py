@@ -28,11 +28,9 @@ def act(do: str, **arguments: Any) -> Deed:
     return lambda scene: scene.lab.cluster.act(do, **arguments)
 
 
-def watches(do: str, *resources: str) -> Deed:
+def watches(do: str) -> Deed:
     """Of the programs, those that are open."""
-    return lambda scene: scene.lab.cluster.control(
-        "watches", do=do, resources=list(resources), users=[PROGRAMS]
-    )
+    return control("watches", do=do, users=[PROGRAMS])
 
 
 def all_of(*deeds: Deed) -> Deed:
@@ -60,18 +58,16 @@ def of_vm(do: str) -> Deed:
 
     def begin(scene: Scene) -> None:
         namespace, name = scene.vm
-        scene.lab.cluster.act(do, namespace=namespace, **{_VM_IS.get(do, "name"): name})
+        is_called = "vmi" if do == "evacuate_cancel" else "name"
+        scene.lab.cluster.act(do, namespace=namespace, **{is_called: name})
 
     return begin
 
 
-_VM_IS = {"evacuate_cancel": "vmi", "create_migration": "vmi"}
-
-
-def of_node(do: str, which: str, **arguments: Any) -> Deed:
+def of_node(do: str, which: str) -> Deed:
     """To the ``source`` or the ``target`` of the VM that was on the move."""
 
     def begin(scene: Scene) -> None:
-        scene.lab.cluster.act(do, name=scene.node(which), **arguments)
+        scene.lab.cluster.act(do, name=scene.node(which))
 
     return begin

@@ -1,6 +1,7 @@
 """What becomes of a migration, and of its VM: rows of the fault matrix."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from e2e.cluster import RefusedError
 from e2e.faults.deeds import of_vm
@@ -20,7 +21,7 @@ LONG_PHASES = (
 
 def is_copied(scene: Scene) -> object:
     """A VM of ours is being copied."""
-    return [m for m in scene.lab.cluster.truth().on_the_move if m.ours and m.started_s is not None]
+    return [move for move in scene.lab.cluster.truth().being_copied if move.ours]
 
 
 def in_phase(phase: str) -> Callable[[Scene], bool]:
@@ -38,8 +39,17 @@ def in_phase(phase: str) -> Callable[[Scene], bool]:
 
 def delete_vmim(scene: Scene) -> None:
     """The one that was noted."""
-    metadata = scene.notes["vmim"]["metadata"]
+    _delete(scene, scene.notes["vmim"])
+
+
+def _delete(scene: Scene, vmim: Mapping[str, Any]) -> None:
+    metadata = vmim["metadata"]
     scene.lab.cluster.act("delete_migration", namespace=metadata["namespace"], name=metadata["name"])
+
+
+def _cancel(scene: Scene, vm: str) -> None:
+    namespace, _, vmi = vm.partition("/")
+    scene.lab.cluster.act("evacuate_cancel", namespace=namespace, vmi=vmi)
 
 
 def tried_again() -> Sign:
@@ -62,7 +72,7 @@ def _deleted() -> Iterator[Row]:
             when=in_phase(phase),
             begins=delete_vmim,
             # another takes its place before anybody could tell them apart
-            shows=() if phase in ("Pending",) else (tried_again(),),
+            shows=() if phase == "Pending" else (tried_again(),),
             settings=(SLOW, *LONG_PHASES),
             one_of_its_kind=phase == "Running",
         )
@@ -70,8 +80,7 @@ def _deleted() -> Iterator[Row]:
 
 def cancel_for_good(scene: Scene) -> None:
     """The mark first, else KubeVirt tries again."""
-    namespace, _, vmi = scene.noted_vm.partition("/")
-    scene.lab.cluster.act("evacuate_cancel", namespace=namespace, vmi=vmi)
+    _cancel(scene, scene.noted_vm)
     delete_vmim(scene)
 
 
@@ -115,12 +124,10 @@ def uncordon_all(scene: Scene) -> None:
 def end_stuck(scene: Scene) -> None:
     """An operator cancels what hangs."""
     for move in scene.lab.cluster.truth().on_the_move:
-        namespace, _, vmi = move.vm.partition("/")
-        scene.lab.cluster.act("evacuate_cancel", namespace=namespace, vmi=vmi)
+        _cancel(scene, move.vm)
     for vmim in scene.lab.cluster.items(VMIMS):
         if vmim.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
-            metadata = vmim["metadata"]
-            scene.lab.cluster.act("delete_migration", namespace=metadata["namespace"], name=metadata["name"])
+            _delete(scene, vmim)
 
 
 def migrate_idle_ones(scene: Scene) -> None:
@@ -130,7 +137,21 @@ def migrate_idle_ones(scene: Scene) -> None:
     ]
 
 
-GONE = (grows("migrations_ended_total", result="Gone"),)
+def _gone() -> Iterator[Row]:
+    for name, begins in {
+        "stopped by its owner": of_vm("stop_vm"),
+        "deleted": of_vm("delete_vm"),
+        "created again under its name": delete_and_create_again,
+    }.items():
+        yield Row(
+            name=f"{name} while it migrates",
+            kind="VM",
+            when=is_copied,
+            begins=begins,
+            shows=(grows("migrations_ended_total", result="Gone"),),
+            one_of_its_kind=name == "stopped by its owner",
+        )
+
 
 ROWS = (
     *_deleted(),
@@ -169,28 +190,7 @@ ROWS = (
         stuck_after_s=15,
         goes_on_meanwhile=True,
     ),
-    Row(
-        name="stopped by its owner while it migrates",
-        kind="VM",
-        when=is_copied,
-        begins=of_vm("stop_vm"),
-        shows=GONE,
-        one_of_its_kind=True,
-    ),
-    Row(
-        name="deleted while it migrates",
-        kind="VM",
-        when=is_copied,
-        begins=of_vm("delete_vm"),
-        shows=GONE,
-    ),
-    Row(
-        name="created again under its name while it migrates",
-        kind="VM",
-        when=is_copied,
-        begins=delete_and_create_again,
-        shows=GONE,
-    ),
+    *_gone(),
     Row(
         name="all slots taken by migrations of others",
         kind="slots",

@@ -1,7 +1,4 @@
-"""An HTTP proxy in front of Prometheus, on a port of this machine, that answers as troubled ones do.
-
-It is a collector of traces, too, which keeps nothing.
-"""
+"""An HTTP proxy in front of Prometheus, on a port of this machine, that answers as troubled ones do."""
 
 import json
 import threading
@@ -31,9 +28,6 @@ class Proxy:
     port: int
     delay_s: float = 0.0
     token: str = ""
-    collects: int = 200
-    """With which status traces are answered."""
-    collects_after_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.change: Change | None = None
@@ -73,17 +67,12 @@ class Proxy:
     def well(self) -> None:
         """From now on it does nothing but hand through."""
         self.change, self.delay_s = None, 0.0
-        self.collects, self.collects_after_s = 200, 0.0
 
     def _serve(self, request: BaseHTTPRequestHandler) -> None:
-        if request.path == "/v1/traces":
-            reply, delay_s = Reply(self.collects, "application/json", b"{}"), self.collects_after_s
-            request.rfile.read(int(request.headers.get("Content-Length") or 0))
-        else:
-            reply, delay_s = self._reply_to(request), self.delay_s
-            if self.change is not None:
-                reply = self.change(reply)
-        self._hurry.wait(delay_s)
+        reply = self._reply_to(request)
+        if self.change is not None:
+            reply = self.change(reply)
+        self._hurry.wait(self.delay_s)
         try:
             request.send_response(reply.status)
             request.send_header("Content-Type", reply.content_type)

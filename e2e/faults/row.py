@@ -53,7 +53,7 @@ class Row:
     by_proxy: bool = False
     """The programs ask Prometheus through ``scene.proxy``."""
     traced: bool = False
-    """The programs send traces to ``scene.proxy``, which is a collector, too."""
+    """The programs send traces, which come to ``scene.collected``."""
     one_of_its_kind: bool = False
     """The row that is played when there is time for one of each kind only."""
 

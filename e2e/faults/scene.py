@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from e2e.cluster import SPEED
+from e2e.collectors import Collected, Collector, by_http
 from e2e.faults.proxy import Proxy
 from e2e.lab import ACTS_WITHIN_S, Lab
 from e2e.programs import Program
@@ -34,9 +35,10 @@ _VM_CORES = 3.0
 class Scene:
     """``begins_s`` and what was on the way then are known once the trouble has begun."""
 
-    def __init__(self, lab: Lab, proxy: Proxy | None) -> None:
+    def __init__(self, lab: Lab, proxy: Proxy | None, collector: Collector | None) -> None:
         self.lab = lab
         self._proxy = proxy
+        self._collector = collector
         self.begins_s = 0.0
         self.ends_at: datetime | None = None
         self.policy: Mapping[str, Any] = {}
@@ -53,6 +55,11 @@ class Scene:
     def proxy(self) -> Proxy:
         assert self._proxy is not None, "the row is not by_proxy"
         return self._proxy
+
+    @property
+    def collected(self) -> Collected:
+        assert self._collector is not None, "the row is not traced"
+        return self._collector.collected
 
     @property
     def vm(self) -> tuple[str, str]:
@@ -79,12 +86,8 @@ class Scene:
         lab = self.lab
         lab.start(row.scenario, *row.settings, chart_values=row.chart_values)
         self.policy = lab.policy(self._changes(row))
-        if row.traced:
-            lab.environment |= {
-                "OTEL_EXPORTER_OTLP_ENDPOINT": self.proxy.url,
-                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-                "OTEL_EXPORTER_OTLP_TIMEOUT": "3",
-            }
+        if self._collector is not None:
+            lab.environment |= {**self._collector.variables, "OTEL_EXPORTER_OTLP_TIMEOUT": "3"}
         lab.set_policy(dict(self.policy))
         lab.run("descheduler", replicas=2)
         lab.run("soft-tainter")
@@ -119,7 +122,7 @@ class Scene:
 
     def value_before(self, one: Program, name: str, labels: Mapping[str, str]) -> float:
         """As it was before the trouble; 0 if the program has been started again since."""
-        if one.restarts > self._restarts.get(one.account, 0):
+        if self.restarted(one):
             return 0.0
         samples = self._pages.get(one.account, {}).get(f"vm_rebalancer_{name}", [])
         return sum(value for value, carried in samples if labels.items() <= carried.items())
@@ -169,13 +172,10 @@ class Scene:
 
 
 @contextmanager
-def scene_of(lab: Lab, *, by_proxy: bool, port: int) -> Iterator[Scene]:
+def scene_of(lab: Lab, row: "Row", port: int) -> Iterator[Scene]:
     """``port``: for the proxy."""
-    if not by_proxy:
-        yield Scene(lab, None)
-        return
-    proxy = Proxy(port)
-    try:
-        yield Scene(lab, proxy)
-    finally:
-        proxy.stop()
+    with ExitStack() as ends:
+        proxy = Proxy(port) if row.by_proxy else None
+        if proxy is not None:
+            ends.callback(proxy.stop)
+        yield Scene(lab, proxy, ends.enter_context(by_http()) if row.traced else None)

@@ -64,22 +64,14 @@ def shows_value(
     return Sign(_series(name, labels), lambda scene, one: claim(scene.value(one, name, labels)), program)
 
 
-def not_ready(check: str, program: str = "descheduler") -> Sign:
-    return Sign(f"not ready for its {check}", lambda _, one: check in one.reasons(), program)
-
-
 def says(pattern: str, program: str = "descheduler") -> Sign:
     """A line of the log since the trouble began."""
     return Sign(f"says {pattern!r}", lambda scene, one: re.search(pattern, scene.said(one)), program)
 
 
-def restarted(program: str = "descheduler") -> Sign:
+def restarted() -> Sign:
     """Its container has ended and was started again."""
-    return Sign("was started again", lambda scene, one: scene.restarted(one), program)
-
-
-def answers(path_ok: Callable[[Program], bool], what: str, program: str = "descheduler") -> Sign:
-    return Sign(what, lambda _, one: path_ok(one), program)
+    return Sign("was started again", lambda scene, one: scene.restarted(one))
 
 
 def node_is_out(which: str) -> Sign:

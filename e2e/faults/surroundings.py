@@ -2,6 +2,7 @@
 
 import resource
 import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import yaml
@@ -9,10 +10,9 @@ import yaml
 from e2e import chart
 from e2e.cluster import RefusedError
 from e2e.faults.deeds import end_faults, fault
-from e2e.faults.metrics import well
 from e2e.faults.row import Deed, Row
 from e2e.faults.scene import Scene
-from e2e.faults.signs import Sign, answers, grows, restarted, says, shows_value, slow_requests
+from e2e.faults.signs import Sign, grows, restarted, says, shows_value, slow_requests
 from e2e.lab import config_map
 from e2e.programs import Program
 
@@ -121,42 +121,52 @@ def send_them_away(scene: Scene) -> None:
 
 
 def refuse_traces(scene: Scene) -> None:
-    scene.proxy.collects = 400
+    scene.collected.refuses = True
 
 
 def take_traces_in_silence(scene: Scene) -> None:
-    scene.proxy.collects_after_s = 60.0
+    scene.collected.hang()
+
+
+def take_traces(scene: Scene) -> None:
+    scene.collected.refuses = False
+    scene.collected.go_on()
+
+
+def _policies() -> Iterator[Row]:
+    for name, begins in {
+        "deleted": delete_policy,
+        "emptied": empty_policy,
+        "broken and fixed": break_policy,
+    }.items():
+        yield Row(
+            name=name,
+            kind="policy",
+            begins=begins,
+            ends=fix_policy,
+            shows=INVALID,
+            recovers=is_valid,
+            goes_on_meanwhile=True,
+            one_of_its_kind=name == "broken and fixed",
+        )
+
+
+def _collectors() -> Iterator[Row]:
+    for name, begins in {"refuses": refuse_traces, "never answers": take_traces_in_silence}.items():
+        yield Row(
+            name=f"collector of traces {name}",
+            kind="surroundings",
+            begins=begins,
+            ends=take_traces,
+            shows=(says("traces cannot be sent"),),
+            recovers=says("traces can be sent again"),
+            goes_on_meanwhile=True,
+            traced=True,
+        )
 
 
 ROWS = (
-    Row(
-        name="deleted",
-        kind="policy",
-        begins=delete_policy,
-        ends=fix_policy,
-        shows=INVALID,
-        recovers=is_valid,
-        goes_on_meanwhile=True,
-    ),
-    Row(
-        name="emptied",
-        kind="policy",
-        begins=empty_policy,
-        ends=fix_policy,
-        shows=INVALID,
-        recovers=is_valid,
-        goes_on_meanwhile=True,
-    ),
-    Row(
-        name="broken and fixed",
-        kind="policy",
-        begins=break_policy,
-        ends=fix_policy,
-        shows=INVALID,
-        recovers=is_valid,
-        goes_on_meanwhile=True,
-        one_of_its_kind=True,
-    ),
+    *_policies(),
     Row(
         name="deleted",
         kind="lease",
@@ -189,7 +199,7 @@ ROWS = (
         kind="surroundings",
         begins=besiege,
         ends=send_them_away,
-        shows=(answers(lambda one: one.is_healthy() and one.is_ready(), "answers others all the same", ""),),
+        shows=(Sign("answers others", lambda _, one: one.is_healthy() and one.is_ready(), ""),),
         goes_on_meanwhile=True,
         one_of_its_kind=True,
     ),
@@ -209,26 +219,5 @@ ROWS = (
         shows=(slow_requests(resource="events"),),
         goes_on_meanwhile=True,
     ),
-    Row(
-        name="collector of traces refuses",
-        kind="surroundings",
-        begins=refuse_traces,
-        ends=well,
-        shows=(says("traces cannot be sent"),),
-        recovers=says("traces can be sent again"),
-        goes_on_meanwhile=True,
-        by_proxy=True,
-        traced=True,
-    ),
-    Row(
-        name="collector of traces never answers",
-        kind="surroundings",
-        begins=take_traces_in_silence,
-        ends=well,
-        shows=(says("traces cannot be sent"),),
-        recovers=says("traces can be sent again"),
-        goes_on_meanwhile=True,
-        by_proxy=True,
-        traced=True,
-    ),
+    *_collectors(),
 )

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.telemetry.names import Kind, Metrics
 from tests.charts.helm import CHART, NAMESPACE, PROMETHEUS_OPERATOR, RELEASE, named, render
-from tests.simulator.promtool import promtool
+from tests.simulator.promtool import check_rules, promtool
 
 LONG = 240
 """Steps of 30 s: two hours."""
@@ -81,6 +81,13 @@ def firing(
     command = [promtool(), "test", "rules", folder / "test.json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def check_queries(folder: Path, expressions: Sequence[str]) -> None:
+    """Whether they are PromQL; a rule for each lets promtool say."""
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(expressions)]
+    (folder / "rules.json").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+    check_rules(folder / "rules.json")
 
 
 def rules_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,35 +1,19 @@
 """Renders the chart with helm."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from e2e.tools import ROOT, helm
+
 CHART = ROOT / "charts" / "vm-rebalancer"
 RELEASE = "vm-rebalancer"
 NAMESPACE = "rebalancing"
 PROMETHEUS_OPERATOR = ("--api-versions", "monitoring.coreos.com/v1")
 
 Object = dict[str, Any]
-
-
-@cache
-def helm() -> str:
-    """`hack/tools` brings it; CI must have it, elsewhere a test without it is skipped."""
-    own = ROOT / ".tools" / "helm"
-    found = str(own) if own.exists() else shutil.which("helm")
-    if found:
-        return found
-    if os.environ.get("CI") == "true":
-        pytest.fail("helm is not installed: hack/tools")
-    pytest.skip("helm is not installed: hack/tools")
 
 
 class _Quoted(yaml.SafeDumper):

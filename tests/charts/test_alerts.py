@@ -336,7 +336,7 @@ def test_a_policy_that_asks_seldom_raises_no_alert(tmp_path: Path) -> None:
 
 
 def test_without_soft_tainter_nobody_misses_it(tmp_path: Path) -> None:
-    given = {name: values for name, values in healthy().items() if "soft-tainter" not in name}
+    given = without(healthy(), "soft-tainter")
     firing(tmp_path, rendered_alerts(softTainter={"enabled": False}), given, set())
     firing(tmp_path, rendered_alerts(), given, {"NoLeader"})
 

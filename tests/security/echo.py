@@ -88,6 +88,8 @@ MANNERS: dict[str, Manner] = {
     "broken off": _raw("HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n{}"),
     "not compressed": _raw("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n{}"),
 }
+REDIRECT = "a redirect"
+ALL_MANNERS = (*MANNERS, REDIRECT)
 
 
 class Echo(NamedTuple):
@@ -102,7 +104,7 @@ class Echo(NamedTuple):
     def wait_until_all_are_shown(self, program: AsProcess) -> None:
         """Each of its manners, once; Prometheus is asked each second."""
         deadline_s = time.monotonic() + WITHIN_S
-        while not all(self.answered[manner] for manner in (*MANNERS, "a redirect")):
+        while not all(self.answered[manner] for manner in ALL_MANNERS):
             assert program.process.poll() is None, program.log
             assert time.monotonic() < deadline_s, f"shown so far: {dict(self.answered)}"
             time.sleep(0.1)
@@ -119,7 +121,7 @@ def echoing(only: Sequence[str] = ()) -> Iterator[Echo]:
             to = f"{other.url}/?token={_secret(request)}"
             return reply(302, b"", {"Location": to.replace("//", f"//{_secret(request)}@", 1)})
 
-        manners = {**MANNERS, "a redirect": redirect}
+        manners = {**MANNERS, REDIRECT: redirect}
         chosen = {name: manners[name] for name in only or manners}
 
         def answer(request: Request) -> Reply:

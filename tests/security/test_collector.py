@@ -1,5 +1,6 @@
 """What a collector of traces is sent as a header, or by its address, is shown nowhere, however it is mistyped."""
 
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -11,9 +12,11 @@ import pytest
 from controller.telemetry.export import ConfigurationError, exporting
 from e2e.collectors import by_grpc, by_http
 from informers.clock import SystemClock
-from tests.controller.running_programs import black_hole, process
+from tests.controller.running_programs import black_hole
 from tests.controller.test_tracing_export import SPAN
 from tests.security import canaries
+from tests.security.echo import ALL_MANNERS, echoing
+from tests.security.talkative import ALONE, talking
 from tests.simulator.apiserver.harness import until
 
 SECRET = canaries.COLLECTOR
@@ -69,6 +72,19 @@ def test_a_header_that_cannot_be_sent_is_not_repeated(
     assert canaries.leaks(log.text) == []
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("manner", ALL_MANNERS)
+def test_a_header_is_not_repeated_when_the_collector_repeats_it(
+    send: Callable[..., None], log: pytest.LogCaptureFixture, manner: str
+) -> None:
+    with echoing([manner]) as collector:
+        send("http/protobuf", collector.url, HEADERS=f"authorization=Bearer%20{SECRET}")
+        assert collector.answered[manner] >= 1
+        assert collector.elsewhere == [], "a redirect was followed"
+    assert canaries.leaks(log.text) == []
+    gc.collect()  # the library leaves connections open that have been spoilt
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_address_with_a_password_is_not_repeated(
     send: Callable[..., None], log: pytest.LogCaptureFixture, protocol: str
@@ -99,19 +115,11 @@ def test_a_variable_that_makes_no_sense_is_refused_without_secrets(
 
 def test_a_program_starts_and_tells_which_variable_is_wrong(tmp_path: Path) -> None:
     with black_hole() as api:
-        kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api, {"token": canaries.TOKEN})
-        policy = canaries.policy(tmp_path, api)
-        with process(
-            tmp_path / "log",
-            "descheduler",
-            f"--kubeconfig={kubeconfig}",
-            f"--policy-file={policy}",
-            "--leader-elect=false",
-            "--log-level=debug",
-            OTEL_EXPORTER_OTLP_ENDPOINT=api,
-            OTEL_EXPORTER_OTLP_HEADERS=f"authorization: Bearer {SECRET}",
-        ) as program:
-            program.wait_until_up()
+        to = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": api,
+            "OTEL_EXPORTER_OTLP_HEADERS": f"authorization: Bearer {SECRET}",
+        }
+        with talking(tmp_path, "descheduler", api, api, ALONE, **to) as program:
             until(lambda: NO_PAIR in program.log)
             shown = program.log
     assert canaries.leaks(shown) == []

@@ -6,8 +6,7 @@ import pytest
 
 from informers.errors import from_response, from_status
 from tests.controller.io.http_server import HttpServer, Reply, Request, reply
-from tests.controller.running_programs import process
-from tests.security import canaries
+from tests.security.talkative import ALONE, talking
 from tests.simulator.apiserver.harness import until
 
 FORGED = "CRITICAL vm-rebalancer: all is lost"
@@ -32,16 +31,8 @@ def prometheus(_: Request) -> Reply:
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_label_of_a_metric_forges_no_line(tmp_path: Path, log_format: str) -> None:
     with HttpServer(api) as server, HttpServer(prometheus) as metrics:
-        kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", server.url, {"token": canaries.TOKEN})
-        with process(
-            tmp_path / "log",
-            "soft-tainter",
-            f"--kubeconfig={kubeconfig}",
-            f"--policy-file={canaries.policy(tmp_path, metrics.url)}",
-            "--leader-elect=false",
-            f"--log-format={log_format}",
-        ) as program:
-            program.wait_until_up()
+        flags = (ALONE, f"--log-format={log_format}")
+        with talking(tmp_path, "soft-tainter", server.url, metrics.url, *flags) as program:
             until(lambda: "no node is called" in program.log and "no watches" in program.log)
             lines = program.log.splitlines()
     assert FORGED in "".join(lines), "it is repeated, so that somebody can see what is wrong"

@@ -1,14 +1,12 @@
 """No secret is shown anywhere, whatever fails: each is a canary, and everything is made to fail."""
 
 import base64
-import gc
 import io
 import json
 import logging
-import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,69 +15,41 @@ import pytest
 from click.testing import CliRunner
 
 from controller import cli
-from controller.telemetry.export import exporting
-from informers.clock import SystemClock
 from informers.credentials import CredentialsError
 from informers.errors import Unreachable
 from informers.transport import Transport
 from tests.controller.io.http_server import HttpServer, Reply, Request, reply
-from tests.controller.running_programs import AsProcess, asked, black_hole, process
-from tests.controller.test_tracing_export import SPAN
+from tests.controller.running_programs import asked, black_hole
 from tests.security import canaries
-from tests.security.echo import MANNERS, echoing
+from tests.security.echo import ALL_MANNERS, MANNERS, echoing
+from tests.security.talkative import ALONE, everything_shown, planned, talking
 from tests.simulator.apiserver.harness import until
 
-PAGES = ("/healthz", "/readyz", "/metrics", "/debug", "/debug/", "/debug/config", "/debug/decisions", "/")
 _TOLD = re.compile(r"(informer \w+|lease ns/name): 403 Forbidden: ")
 """It has been refused, and says how."""
-ALL_MANNERS = (*MANNERS, "a redirect")
 COLLECTOR = {
     "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{canaries.COLLECTOR}",
     "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
 }
 
 
-def users(directory: Path) -> dict[str, dict[str, Any]]:
-    """Every way to say who one is, each with secrets."""
-    key = base64.b64encode(canaries.CLIENT_KEY.encode()).decode()
-    return {
-        "token": {"token": canaries.TOKEN},
-        "password": {"username": canaries.USER, "password": canaries.PASSWORD},
-        "plugin": canaries.plugin(directory, status={"token": canaries.TOKEN}),
-        "plugin that fails": canaries.plugin(directory, status={"token": canaries.TOKEN}, exit_code=1),
-        "plugin without a token": canaries.plugin(directory, status={"toke": canaries.TOKEN}),
-        "plugin with a broken certificate": canaries.plugin(
-            directory, status={"clientCertificateData": canaries.TOKEN, "clientKeyData": canaries.CLIENT_KEY}
-        ),
-        "certificate": {"client-certificate-data": key, "client-key-data": key},
-        "key as a name": {"client-certificate": "/dev/null", "client-key": canaries.CLIENT_KEY},
-        "oidc": {
-            "auth-provider": {
-                "name": "oidc",
-                "config": {"client-secret": canaries.PASSWORD, "refresh-token": canaries.TOKEN},
-            }
-        },
-        "token of two lines": {"token": f"{canaries.TOKEN}\n{canaries.TOKEN}"},
-    }
-
-
-USERS = (
-    "token",
-    "password",
-    "plugin",
-    "plugin that fails",
-    "plugin without a token",
-    "plugin with a broken certificate",
-    "certificate",
-    "key as a name",
-    "oidc",
-    "token of two lines",
-)
-
-
-def everything_shown(program: AsProcess) -> str:
-    pages = [asked(program.number, f"{page}?token={canaries.TOKEN}")[1] for page in PAGES]
-    return "\n".join([program.log, *pages])
+_KEY = base64.b64encode(canaries.CLIENT_KEY.encode()).decode()
+_TOKEN = {"token": canaries.TOKEN}
+_BROKEN = {"clientCertificateData": canaries.TOKEN, "clientKeyData": canaries.CLIENT_KEY}
+_OIDC = {"client-secret": canaries.PASSWORD, "refresh-token": canaries.TOKEN}
+USERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "token": lambda _: _TOKEN,
+    "password": lambda _: {"username": canaries.USER, "password": canaries.PASSWORD},
+    "plugin": lambda folder: canaries.plugin(folder, status=_TOKEN),
+    "plugin that fails": lambda folder: canaries.plugin(folder, status=_TOKEN, exit_code=1),
+    "plugin without a token": lambda folder: canaries.plugin(folder, status={"toke": canaries.TOKEN}),
+    "plugin with a broken certificate": lambda folder: canaries.plugin(folder, status=_BROKEN),
+    "certificate": lambda _: {"client-certificate-data": _KEY, "client-key-data": _KEY},
+    "key as a name": lambda _: {"client-certificate": "/dev/null", "client-key": canaries.CLIENT_KEY},
+    "oidc": lambda _: {"auth-provider": {"name": "oidc", "config": _OIDC}},
+    "token of two lines": lambda _: {"token": f"{canaries.TOKEN}\n{canaries.TOKEN}"},
+}
+"""Every way to say who one is, each with secrets; a plugin is put into the folder."""
 
 
 # The programs, at their most talkative
@@ -87,21 +57,10 @@ def everything_shown(program: AsProcess) -> str:
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_the_descheduler_shows_none_when_the_api_server_repeats_them(tmp_path: Path, log_format: str) -> None:
-    user = {"token": canaries.TOKEN}
     with echoing() as api, echoing() as collector:
-        kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, user)
-        policy = canaries.policy(tmp_path, "http://127.0.0.1:1")
-        flags = ("--log-level=debug", f"--log-format={log_format}", "--lease=ns/name")
-        with process(
-            tmp_path / "log",
-            "descheduler",
-            f"--kubeconfig={kubeconfig}",
-            f"--policy-file={policy}",
-            *flags,
-            **COLLECTOR,
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
-        ) as program:
-            program.wait_until_up()
+        to = {**COLLECTOR, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        flags = (f"--log-format={log_format}", "--lease=ns/name")
+        with talking(tmp_path, "descheduler", api.url, "http://127.0.0.1:1", *flags, **to) as program:
             api.wait_until_all_are_shown(program)
             until(lambda: _TOLD.search(program.log) is not None)
             shown = everything_shown(program)
@@ -111,19 +70,8 @@ def test_the_descheduler_shows_none_when_the_api_server_repeats_them(tmp_path: P
 
 def test_the_soft_tainter_shows_none_when_prometheus_repeats_them(tmp_path: Path) -> None:
     with HttpServer(empty_lists) as api, echoing() as prometheus, echoing() as collector:
-        kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, {"token": canaries.TOKEN})
-        policy = canaries.policy(tmp_path, prometheus.url)
-        with process(
-            tmp_path / "log",
-            "soft-tainter",
-            f"--kubeconfig={kubeconfig}",
-            f"--policy-file={policy}",
-            "--leader-elect=false",
-            "--log-level=debug",
-            **COLLECTOR,
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
-        ) as program:
-            program.wait_until_up()
+        to = {**COLLECTOR, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        with talking(tmp_path, "soft-tainter", api.url, prometheus.url, ALONE, **to) as program:
             prometheus.wait_until_all_are_shown(program)
             until(lambda: program.log.count("no metrics: query ") > len(MANNERS) / 2)
             shown = everything_shown(program)
@@ -141,50 +89,31 @@ def test_a_proxy_with_a_password_is_named_without_it(tmp_path: Path) -> None:
     """Ours and that of the environment, for the API server and for Prometheus, both out of order."""
     with HttpServer(lambda _: reply(407, b"give me a password")) as proxy:
         address = f"http://{canaries.USER}:{canaries.PROXY_PASSWORD}@127.0.0.1:{proxy.port}"
-        cluster = {"proxy-url": address}
-        kubeconfig = canaries.kubeconfig(
-            tmp_path / "kubeconfig", "https://127.0.0.2:1", {"token": canaries.TOKEN}, cluster
-        )
-        policy = canaries.policy(tmp_path, "https://127.0.0.2:2")
         proxies = {"HTTP_PROXY": address, "HTTPS_PROXY": address, "NO_PROXY": ""}
-        with process(
-            tmp_path / "log",
+        with talking(
+            tmp_path,
             "soft-tainter",
-            f"--kubeconfig={kubeconfig}",
-            f"--policy-file={policy}",
-            "--leader-elect=false",
-            "--log-level=debug",
+            "https://127.0.0.2:1",
+            "https://127.0.0.2:2",
+            ALONE,
+            cluster={"proxy-url": address},
             **proxies,
         ) as program:
-            program.wait_until_up()
             until(lambda: "407" in program.log)
             shown = everything_shown(program)
-        plan = CliRunner().invoke(
-            cli.main,
-            ["plan", "--kubeconfig", str(kubeconfig), "--policy-file", str(policy)],
-            env=proxies,
-        )
+        plan = planned(tmp_path / "kubeconfig", tmp_path / "policy.yaml", **proxies)
     assert canaries.leaks(shown + plan.output) == []
 
 
 def test_a_broken_proxy_address_is_not_repeated(tmp_path: Path) -> None:
     address = f"http://{canaries.USER}:{canaries.PROXY_PASSWORD}@127.0.0.1:port/"
-    policy = canaries.policy(tmp_path, "https://127.0.0.2:2")
-    with HttpServer(empty_lists) as api:
-        kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, {"token": canaries.TOKEN})
-        with process(
-            tmp_path / "log",
-            "soft-tainter",
-            f"--kubeconfig={kubeconfig}",
-            f"--policy-file={policy}",
-            "--leader-elect=false",
-            "--log-level=debug",
-            HTTPS_PROXY=address,
-            NO_PROXY="127.0.0.1",
-        ) as program:
-            program.wait_until_up()
-            until(lambda: "no metrics" in program.log)
-            shown = everything_shown(program)
+    proxies = {"HTTPS_PROXY": address, "NO_PROXY": "127.0.0.1"}
+    with (
+        HttpServer(empty_lists) as api,
+        talking(tmp_path, "soft-tainter", api.url, "https://127.0.0.2:2", ALONE, **proxies) as program,
+    ):
+        until(lambda: "no metrics" in program.log)
+        shown = everything_shown(program)
     assert canaries.leaks(shown) == []
 
 
@@ -193,13 +122,11 @@ def test_a_broken_proxy_address_is_not_repeated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", USERS)
 def test_no_way_to_say_who_one_is_gets_into_a_message(tmp_path: Path, name: str, loud: io.StringIO) -> None:
-    user = users(tmp_path)[name]
+    user = USERS[name](tmp_path)
     with echoing(["403"]) as api:
         kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, user)
         policy = canaries.policy(tmp_path, api.url)
-        result = CliRunner().invoke(
-            cli.main, ["plan", "--kubeconfig", str(kubeconfig), "--policy-file", str(policy)]
-        )
+        result = planned(kubeconfig, policy)
     assert result.exit_code == 1
     assert canaries.leaks(result.output + loud.getvalue() + _trace(result.exception)) == []
 
@@ -207,7 +134,7 @@ def test_no_way_to_say_who_one_is_gets_into_a_message(tmp_path: Path, name: str,
 @pytest.mark.parametrize("name", ["plugin that fails", "plugin without a token"])
 def test_who_has_a_plugin_that_fails_does_not_go_on_as_nobody(tmp_path: Path, name: str) -> None:
     """Anonymous requests would be refused later on, and nobody would know why."""
-    kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", users(tmp_path)[name])
+    kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", USERS[name](tmp_path))
     with pytest.raises(CredentialsError, match=r"exec: (process returned 1|missing token)") as caught:
         Transport.from_kubeconfig(str(kubeconfig))
     assert canaries.leaks(_trace(caught.value)) == []
@@ -260,11 +187,9 @@ def test_the_plan_shows_none_when_the_api_server_repeats_them(
     tmp_path: Path, manner: str, user: str, loud: io.StringIO
 ) -> None:
     with echoing([manner]) as api:
-        kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, users(tmp_path)[user])
+        kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, USERS[user](tmp_path))
         policy = canaries.policy(tmp_path, api.url)
-        result = CliRunner().invoke(
-            cli.main, ["plan", "--kubeconfig", str(kubeconfig), "--policy-file", str(policy)]
-        )
+        result = planned(kubeconfig, policy)
         assert api.answered[manner] >= 1
     assert result.exit_code == 1
     assert canaries.leaks(result.output + loud.getvalue() + _trace(result.exception)) == []
@@ -278,35 +203,9 @@ def test_the_plan_shows_none_when_prometheus_repeats_them(
     with HttpServer(empty_lists) as api, echoing([manner]) as prometheus:
         kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api.url, {"token": canaries.TOKEN})
         policy = canaries.policy(tmp_path, prometheus.url)
-        result = CliRunner().invoke(
-            cli.main,
-            ["plan", "--kubeconfig", str(kubeconfig), "--policy-file", str(policy), "-o", output],
-        )
+        result = planned(kubeconfig, policy, "-o", output)
         assert prometheus.answered[manner] >= 1
     assert canaries.leaks(result.output + loud.getvalue() + _trace(result.exception)) == []
-
-
-# Traces
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("manner", ALL_MANNERS)
-def test_the_export_of_traces_shows_none_when_the_collector_repeats_them(
-    manner: str, loud: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with echoing([manner]) as collector:
-        to = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-        for name, value in {**COLLECTOR, **to}.items():
-            monkeypatch.setenv(name, value)
-        export = exporting(os.environ, "service", "replica-1", SystemClock(), lambda _: None)
-        assert export is not None
-        export.start()
-        export.send(SPAN)
-        export.stop(timedelta(seconds=20))
-        assert collector.answered[manner] >= 1
-        assert collector.elsewhere == [], "a redirect was followed"
-    assert canaries.leaks(loud.getvalue()) == []
-    gc.collect()  # the library leaves connections open that have been spoilt
 
 
 # The policy: whoever mistakes it for a place where secrets go
@@ -349,21 +248,10 @@ def test_a_secret_in_the_policy_is_refused_and_not_repeated(
 
 def test_what_a_client_of_the_endpoint_sends_is_not_logged(tmp_path: Path) -> None:
     """A scraper may send a token along, whether we ask for one or not."""
-    with black_hole() as api:
-        kubeconfig = canaries.kubeconfig(tmp_path / "kubeconfig", api, {"token": canaries.TOKEN})
-        policy = canaries.policy(tmp_path, api)
-        with process(
-            tmp_path / "log",
-            "descheduler",
-            f"--kubeconfig={kubeconfig}",
-            f"--policy-file={policy}",
-            "--leader-elect=false",
-            "--log-level=debug",
-        ) as program:
-            program.wait_until_up()
-            for path in ("/nowhere", "/metrics"):
-                asked(program.number, f"{path}?token={canaries.TOKEN}")
-            shown = everything_shown(program)
+    with black_hole() as api, talking(tmp_path, "descheduler", api, api, ALONE) as program:
+        for path in ("/nowhere", "/metrics"):
+            asked(program.number, f"{path}?token={canaries.TOKEN}")
+        shown = everything_shown(program)
     assert canaries.leaks(shown) == []
 
 
