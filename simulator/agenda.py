@@ -81,9 +81,6 @@ class Agenda:
                 action()
         self.now_s = max(self.now_s, time_s)
 
-    def wall_time(self) -> datetime:
-        return to_wall_time(self.now_s)
-
 
 def to_wall_time(time_s: float) -> datetime:
     start, speed = CALENDAR.get()

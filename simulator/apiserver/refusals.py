@@ -108,10 +108,6 @@ def not_found(subject: Subject) -> Refusal:
     return Refusal(404, f'{subject.qualified} "{subject.name}" not found', details=subject.details())
 
 
-def no_such_path() -> Refusal:
-    return Refusal(404, "the server could not find the requested resource", details={})
-
-
 def exists(subject: Subject) -> Refusal:
     message = f'{subject.qualified} "{subject.name}" already exists'
     return Refusal(409, message, reason="AlreadyExists", details=subject.details())

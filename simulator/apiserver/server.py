@@ -128,7 +128,7 @@ class Server:
             request = await _read(http)
         except Refusal as refusal:
             refused = _refused(refusal)
-            self._note(user, call, http, dry_run=False, status=refused.status, said=refused.body)
+            self._note(user, call, http, refused, dry_run=False)
             return _respond(refused)
         dry_run = asks_dry_run(call, request)
         faults = self.faults.hit(call, user.name, continued="continue" in http.query, dry_run=dry_run)
@@ -153,14 +153,13 @@ class Server:
                 await asyncio.sleep(fault.delay_s)
             elif isinstance(fault, Error):
                 failed = _failed(fault)
-                self._note(user, call, http, dry_run=dry_run, status=failed.status, said=failed.body)
+                self._note(user, call, http, failed, dry_run=dry_run)
                 return _respond(failed)
             elif isinstance(fault, Cut) and not fault.carried_out:
                 return _broken(http)
         reply = self._carry_out(call, request, user)
         self.turn()
-        status, said = (200, b"") if isinstance(reply, Watch) else (reply.status, reply.body)
-        self._note(user, call, http, dry_run=dry_run, status=status, said=said)
+        self._note(user, call, http, reply, dry_run=dry_run)
         if isinstance(reply, Watch):
             return await self._send(http, reply, [f for f in faults if isinstance(f, BadWatch)])
         for fault in faults:
@@ -242,10 +241,11 @@ class Server:
                 self.api.watches.bookmark(watch)
 
     def _note(
-        self, user: User, call: Call, http: web.Request, *, dry_run: bool, status: int, said: bytes
+        self, user: User, call: Call, http: web.Request, reply: Reply | Watch, *, dry_run: bool
     ) -> None:
         agent = http.headers.get("User-Agent", "")
-        answer = Answer(status, said if status >= 400 else b"")
+        status = 200 if isinstance(reply, Watch) else reply.status
+        answer = Answer(status, b"" if isinstance(reply, Watch) or status < 400 else reply.body)
         self._audit.add(user, call, answer, dry_run=dry_run, now=self.live.now(), agent=agent)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from simulator.load.replay import Series
 from simulator.load.select import Population, Selector
 from simulator.load.times import at_hour, on_day
-from simulator.scenario.schema import Daily, Noise
+from simulator.scenario.cluster_schema import Daily, Noise
 from simulator.world.vmtable import FloatArray
 
 

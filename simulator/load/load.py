@@ -19,7 +19,7 @@ from simulator.load.courses import Curve, NoiseCourse, Playback
 from simulator.load.replay import Series
 from simulator.load.select import Population, Selector
 from simulator.load.times import intervals, poisson_times
-from simulator.scenario.schema import Hotspot, Loads, Spikes
+from simulator.scenario.cluster_schema import Hotspot, Loads, Spikes, bounds
 from simulator.seeds import generator
 from simulator.world.layout import BoolArray, Layout
 from simulator.world.vmtable import FloatArray, IntArray
@@ -174,7 +174,7 @@ class Load:
         ).tolist()  # two draws whatever happens to the VMs: the next ones stay the same
         if not len(vms):
             return
-        low, high = spikes.for_minutes if isinstance(spikes.for_minutes, tuple) else (spikes.for_minutes,) * 2
+        low, high = bounds(spikes.for_minutes)
         number = self._last_spike = self._last_spike + 1
         self._spikes[number] = (int(vms[int(which * len(vms))]), spikes.demand)
         self._apply()

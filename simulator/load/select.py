@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from simulator.scenario.schema import NodePick, Vms
+from simulator.scenario.cluster_schema import NodePick, Vms
 from simulator.specs import VmSpec
 from simulator.world.vmtable import FloatArray, IntArray
 from simulator.world.world import World

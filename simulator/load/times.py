@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from simulator.scenario.schema import DAYS, Day, When
+from simulator.scenario.cluster_schema import DAYS, Day, When
 
 DAY_S = 86_400.0
 

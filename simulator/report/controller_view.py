@@ -16,7 +16,7 @@ from simulator.report.style import (
     stacked_domains,
     trouble_line,
 )
-from simulator.report.view import HEAT_TIMES, View, columns, names_per_cell, node_axis, rows_height
+from simulator.report.view import HEAT_TIMES, View, columns, heat_cells, node_axis, rows_height
 
 CLASS_COLOURS = ("#ffffff", "#8cc5ec", "#e3e9ee", VERMILLION)
 """Of UNKNOWN, UNDER, APPROPRIATE and OVER, in this order."""
@@ -30,13 +30,7 @@ def controller_eyes(run: RunRecord, view: View) -> Figure:
     thin = Thinning(run.samples.times_s, HEAT_TIMES)
     height = 2 * rows_height(view) - 28
     upper, lower = stacked_domains(2, 44 / (height - 72))
-    common = {
-        "type": "heatmap",
-        "x": view.time.at(thin.kept_s),
-        "y": list(range(len(view.rows))),
-        "customdata": names_per_cell(view, len(thin.kept_s)),
-        "ygap": view.row_gap,
-    }
+    common = heat_cells(view, thin.kept_s)
     shapes, notes = trouble_line(view.time, run.trouble_start_s)
     notes += [panel_title("Class", upper[1]), panel_title("Soft taints", lower[1])]
     layout = frame(height, left=view.left, shapes=shapes, annotations=notes)

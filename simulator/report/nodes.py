@@ -29,7 +29,7 @@ from simulator.report.style import (
     stacked_domains,
     trouble_line,
 )
-from simulator.report.view import HEAT_TIMES, View, columns, names_per_cell, node_axis, rest_of, rows_height
+from simulator.report.view import HEAT_TIMES, View, columns, heat_cells, node_axis, rest_of, rows_height
 
 REST = "other {} nodes (range, mean)"
 
@@ -66,14 +66,7 @@ def heat_views(run: RunRecord, view: View) -> dict[str, Figure]:
 def heat_map(run: RunRecord, view: View) -> Figure:
     """Nodes by time, coloured by CPU demand; buttons change what is shown (``heat_views``)."""
     thin = Thinning(run.samples.times_s, HEAT_TIMES)
-    trace = {
-        "type": "heatmap",
-        "x": view.time.at(thin.kept_s),
-        "y": list(range(len(view.rows))),
-        "customdata": names_per_cell(view, len(thin.kept_s)),
-        "ygap": view.row_gap,
-        **heat_views(run, view)["CPU demand"],
-    }
+    trace = heat_cells(view, thin.kept_s) | heat_views(run, view)["CPU demand"]
     shapes, notes = trouble_line(view.time, run.trouble_start_s)
     layout = frame(rows_height(view), left=view.left, shapes=shapes, annotations=notes)
     layout |= {"xaxis": view.time.layout(), "yaxis": node_axis(view)}

@@ -105,9 +105,15 @@ def node_axis(view: View) -> dict[str, Any]:
     }
 
 
-def names_per_cell(view: View, times: int) -> list[list[str]]:
-    """Full node names for the hover text of a heat map: rows by times."""
-    return [[safe(name)] * times for name in view.rows]
+def heat_cells(view: View, times_s: Floats) -> dict[str, Any]:
+    """A heat map of the view's nodes without its values; the hover text has full node names."""
+    return {
+        "type": "heatmap",
+        "x": view.time.at(times_s),
+        "y": list(range(len(view.rows))),
+        "customdata": [[safe(name)] * len(times_s) for name in view.rows],
+        "ygap": view.row_gap,
+    }
 
 
 def rows_height(view: View) -> int:

@@ -11,8 +11,9 @@ import numpy as np
 from simulator.kubevirt.manifests import MAX_PODS
 from simulator.load.select import drawn, matching
 from simulator.scenario.checking import Problem, ScenarioErrors
+from simulator.scenario.cluster_schema import Immovable, Loads, NodeGroup, VmGroup, bounds
 from simulator.scenario.references import node_name
-from simulator.scenario.schema import Immovable, Loads, NodeGroup, Scenario, VmGroup
+from simulator.scenario.schema import Scenario
 from simulator.seeds import generator
 from simulator.specs import GIB, NodeSpec, VmSpec
 
@@ -67,8 +68,7 @@ def node_spec(group: str, spec: NodeGroup, number: int) -> NodeSpec:
 
 def vm_specs(group: str, spec: VmGroup, numbers: range, loads: Loads, seed: int) -> Iterator[VmSpec]:
     """VMs of a group, without a node yet. A VM's number decides its draws: more VMs change no others."""
-    rate = spec.dirty_mb_per_s
-    low, high = rate if isinstance(rate, tuple) else (rate, rate)
+    low, high = bounds(spec.dirty_mb_per_s)
     shares = generator(seed, f"vms.{group}.dirty").random(numbers.stop)
     for number in numbers:
         sets_of = spec.anti_affine_sets_of

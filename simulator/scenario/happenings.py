@@ -13,6 +13,7 @@ from simulator.kubevirt.objectstore import VMIM, ApiError, ObjectStore, at
 from simulator.load.select import Population, Selector
 from simulator.load.times import intervals, poisson_times
 from simulator.scenario.cluster import node_spec, vm_specs
+from simulator.scenario.cluster_schema import Vms, When
 from simulator.scenario.schema import (
     Abort,
     Backup,
@@ -28,9 +29,7 @@ from simulator.scenario.schema import (
     Scenario,
     StartVms,
     StopVms,
-    Vms,
     WebhookDown,
-    When,
 )
 from simulator.seeds import generator
 from simulator.specs import NodeSpec, VmSpec

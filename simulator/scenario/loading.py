@@ -9,22 +9,11 @@ from typing import Any
 
 import msgspec
 
-from simulator.scenario import schema
 from simulator.scenario.checking import Problem, ScenarioErrors, check, unknown_name
+from simulator.scenario.cluster_schema import Strict
 from simulator.scenario.documents import Document, extended, override, read_document
-from simulator.scenario.expect import unmet
 from simulator.scenario.references import check_references, names_of
 from simulator.scenario.schema import Scenario
-
-__all__ = [
-    "Scenario",
-    "ScenarioErrors",
-    "json_schema",
-    "list_scenarios",
-    "load_scenario",
-    "parse_scenario",
-    "unmet",
-]
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 _REPLACED_BY_A_CLUSTER = ("nodes", "vms", "expect")
@@ -62,9 +51,9 @@ def list_scenarios() -> list[tuple[str, str]]:
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a scenario file, for editors; descriptions are those of the structs."""
     described = msgspec.json.schema(Scenario)
+    structs = {struct.__name__: struct for struct in _all_below(Strict)}
     for name, definition in described["$defs"].items():
-        struct = getattr(schema, name, None)
-        for field, text in _field_texts(struct):
+        for field, text in _field_texts(structs[name]) if name in structs else ():
             definition.get("properties", {}).get(field, {}).setdefault("description", text)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **described}
 
@@ -115,12 +104,17 @@ def _convert(document: Document, source: str, name: str, overrides: Sequence[str
     return scenario
 
 
-def _field_texts(struct: object) -> Iterator[tuple[str, str]]:
+def _all_below(struct: type[Strict]) -> Iterator[type[Strict]]:
+    """What a scenario is made of, but for KubeVirt's options and trouble with metrics: they are not its own."""
+    for below in struct.__subclasses__():
+        yield below
+        yield from _all_below(below)
+
+
+def _field_texts(struct: type[Strict]) -> Iterator[tuple[str, str]]:
     """(field, its docstring) of a struct, the base classes' too."""
-    if not isinstance(struct, type) or not issubclass(struct, msgspec.Struct):
-        return
     for base in struct.__mro__:
-        if base.__module__ != schema.__name__:
+        if not issubclass(base, Strict):
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)  # noqa: S101  it is the source of a class

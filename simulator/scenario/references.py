@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from simulator.metrics.recorded import NODE_SERIES, VM_SERIES
 from simulator.scenario.checking import Problem, unknown_name
+from simulator.scenario.cluster_schema import NodePick, VmGroup, Vms, When
 from simulator.scenario.expect import check_expect
 from simulator.scenario.schema import (
     Churn,
@@ -14,14 +15,10 @@ from simulator.scenario.schema import (
     Drain,
     JoinNodes,
     LoseNodes,
-    NodePick,
     NotReady,
     RemoveNodes,
     Scenario,
     StartVms,
-    VmGroup,
-    Vms,
-    When,
 )
 
 

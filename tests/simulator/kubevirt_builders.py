@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.agenda import Agenda
-from simulator.kubevirt.control_plane import ControlPlane, EvictionAnswer, KubeVirtOptions
+from simulator.kubevirt.control_plane import ControlPlane
+from simulator.kubevirt.evictions import EvictionAnswer
 from simulator.kubevirt.objectstore import KUBEVIRT, NODE, POD, VMI, VMIM, Json, ObjectStore, WatchEvent, at
+from simulator.kubevirt.options import KubeVirtOptions
 from simulator.kubevirt.scheduler import Scheduler
 from simulator.specs import GIB, NodeSpec, VmSpec
 from simulator.world.world import World

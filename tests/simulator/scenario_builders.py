@@ -4,7 +4,8 @@ from typing import Any
 
 import yaml
 
-from simulator.scenario.loading import Scenario, parse_scenario
+from simulator.scenario.loading import parse_scenario
+from simulator.scenario.schema import Scenario
 
 NODES = {"node": {"count": 3, "cores": 16, "memory_gib": 128}}
 VMS = {"vm": {"count": 6, "vcpus": 4, "memory_gib": 8}}

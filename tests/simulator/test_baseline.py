@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from simulator.baseline import OVER_TAINTS, Baseline
-from simulator.kubevirt.control_plane import EvictionAnswer
+from simulator.kubevirt.evictions import EvictionAnswer
 from simulator.kubevirt.objectstore import at
 from simulator.metrics.recorded import Sample
 from simulator.metrics.trouble import MetricsOutage

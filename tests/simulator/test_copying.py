@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from simulator.kubevirt.control_plane import KubeVirtOptions
+from simulator.kubevirt.options import KubeVirtOptions
 from simulator.specs import GIB
 from tests.simulator.kubevirt_builders import SURE, Cluster, cluster, vm
 

@@ -11,7 +11,8 @@ from simulator.engine.ports import BrokenInvariant
 from simulator.engine.run import Finished, Run, policy_for, run, run_baseline
 from simulator.record import RunRecord
 from simulator.report.scores import Scores, scores
-from simulator.scenario.loading import list_scenarios, load_scenario, parse_scenario, unmet
+from simulator.scenario.expect import unmet
+from simulator.scenario.loading import list_scenarios, load_scenario, parse_scenario
 
 SEEDS = (1, 2, 3)
 

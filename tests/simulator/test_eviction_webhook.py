@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from simulator.kubevirt.control_plane import EvictionAnswer, KubeVirtOptions
+from simulator.kubevirt.evictions import EvictionAnswer
 from simulator.kubevirt.objectstore import KUBEVIRT, PDB, POD, at
+from simulator.kubevirt.options import KubeVirtOptions
 from simulator.record import ShutdownRecord
 from tests.simulator.kubevirt_builders import DENIED, DESCHEDULER, SURE, Cluster, cluster, node, vm
 

@@ -16,15 +16,14 @@ from controller.keys import Consider
 from controller.survey import Survey
 from controller.taints.desired import is_ours, merged
 from simulator.build import build
-from simulator.engine.befall import policy_for
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Programs
-from simulator.engine.run import Finished, Run, run
+from simulator.engine.run import Finished, Run, policy_for, run
 from simulator.kubevirt.objectstore import NODE
 from simulator.scenario.loading import parse_scenario
 from simulator.scenario.schema import Scenario
 
-HOT = {
+HOT: dict[str, Any] = {
     "description": "One crowded node.",
     "minutes": 25,
     "nodes": {"node": {"count": 4, "cores": 16, "memory_gib": 256}},
@@ -129,7 +128,7 @@ MANY = {"evictions": {"limits": {"node": 3, "total": 9}}}
             taking_off_what_others_set,
             {"nodes": {"node": {**HOT["nodes"]["node"], "taints": FOREIGN}}},
             "taints of others",
-        ),  # type: ignore[index]
+        ),
         (changing_what_is_cached, {}, "in the cache of the descheduler was changed"),
         (waking_each_other_for_ever, {}, "handlers go on and on"),
         (never_settling, {"minutes": 30}, "is Settling since"),

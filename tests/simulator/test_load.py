@@ -9,7 +9,7 @@ import pytest
 from simulator.build import Simulation, build
 from simulator.load.times import at_hour, intervals, on_day, poisson_times
 from simulator.scenario.checking import ScenarioErrors
-from simulator.scenario.schema import When
+from simulator.scenario.cluster_schema import When
 from simulator.seeds import generator
 from tests.simulator.scenario_builders import scenario
 

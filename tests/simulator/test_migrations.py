@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from simulator.kubevirt.control_plane import KubeVirtOptions
 from simulator.kubevirt.manifests import IN_PROGRESS
 from simulator.kubevirt.migrations import Refused
 from simulator.kubevirt.objectstore import KUBEVIRT, NODE, POD, VMI, VMIM, Json, NotFound, at
+from simulator.kubevirt.options import KubeVirtOptions
 from simulator.record import MigrationRecord
 from simulator.specs import GIB
 from tests.simulator.kubevirt_builders import SURE, Cluster, cluster, node, vm

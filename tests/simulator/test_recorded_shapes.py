@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from simulator.kubevirt.control_plane import KubeVirtOptions
 from simulator.kubevirt.objectstore import Json
+from simulator.kubevirt.options import KubeVirtOptions
 from simulator.specs import GIB
 from tests.simulator.kubevirt_builders import Cluster, cluster, vm
 

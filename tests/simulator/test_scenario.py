@@ -10,18 +10,12 @@ import yaml
 
 from controller.policy.parse import default_policy
 from controller.policy.render import effective_document
+from simulator.scenario import cluster_schema, schema
 from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.cluster_schema import Replay, Strict
 from simulator.scenario.documents import POLICY_SECTIONS
-from simulator.scenario.expect import SCORES, parse_bound
-from simulator.scenario.loading import (
-    SCENARIOS,
-    json_schema,
-    list_scenarios,
-    load_scenario,
-    parse_scenario,
-    schema,
-    unmet,
-)
+from simulator.scenario.expect import SCORES, parse_bound, unmet
+from simulator.scenario.loading import SCENARIOS, json_schema, list_scenarios, load_scenario, parse_scenario
 from tests.simulator.scenario_builders import document, scenario, text
 
 SHIPPED = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
@@ -258,7 +252,7 @@ class TestExtending:
         )
         mine = load_scenario(str(tmp_path / "my.yaml"))
         assert mine.cluster == str(tmp_path / "dump.json")
-        assert mine.load.replay == schema.Replay(file=str(tmp_path / "a.csv"))
+        assert mine.load.replay == Replay(file=str(tmp_path / "a.csv"))
 
     def test_a_dump_takes_the_place_of_nodes_vms_and_expectations(self) -> None:
         mine = load_scenario("hotspot", cluster="dump.json")
@@ -355,8 +349,8 @@ class TestExpectations:
 def structs() -> list[type[msgspec.Struct]]:
     return [
         item
-        for item in vars(schema).values()
-        if isinstance(item, type) and issubclass(item, schema.Strict) and item is not schema.Strict
+        for item in (vars(cluster_schema) | vars(schema)).values()
+        if isinstance(item, type) and issubclass(item, Strict) and item is not Strict
     ]
 
 
