@@ -32,7 +32,7 @@ from controller.cluster.resources import RESOURCES
 from controller.descheduler import Descheduler
 from controller.evictions.answers import EvictionAnswer
 from controller.evictions.api import EvictionRequests
-from controller.evictions.entry import Entry, Phase
+from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm
 from controller.policy.model import Metrics
@@ -40,7 +40,7 @@ from controller.policy.parse import parse_policy
 from controller.policy.presets import QUERIES
 from controller.utilization import reading
 from controller.utilization.classify import Classification
-from controller.utilization.reading import Answer, Snapshot
+from controller.utilization.reading import Answer, Sample, Snapshot
 from informers.clock import SystemClock
 from informers.reflector import Reflector
 from informers.transport import Transport
@@ -161,14 +161,14 @@ class LoadOfCaches:
             vmis = self._caches.vmis.lister.list()
             return Answer(
                 [
-                    ({"namespace": v.namespace, "name": v.name}, _vm_value(expression, v.name), now_s)
+                    Sample({"namespace": v.namespace, "name": v.name}, _vm_value(expression, v.name))
                     for v in vmis
                 ]
             )
         cores = self._cores_of_nodes() if expression in (reading.NODE_CPU, UTILIZATION) else {}
         return Answer(
             [
-                ({"instance": one.name}, _node_value(expression, cores.get(one.name, 0.0), now_s), now_s)
+                Sample({"instance": one.name}, _node_value(expression, cores.get(one.name, 0.0), now_s))
                 for one in self._caches.nodes.lister.list()
             ]
         )
@@ -237,6 +237,8 @@ class Stopwatch:
 
     def alarmed(self, alarm: Alarm, entry: Entry) -> None:
         self.errors.append(f"{entry.vm}: {alarm.reason}")
+
+    def foreign_mark(self, vm: VmKey) -> None: ...
 
 
 def watch(kubeconfig: str) -> tuple[Stopwatch, float]:

@@ -2,16 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
-from controller.cluster.objects import Vmi
 from controller.cluster.view import ClusterView
 from controller.descheduler import Descheduler
 from controller.evictions.api import EvictionRequests
-from controller.evictions.entry import VmKey
 from controller.evictions.views import LedgerView
 from controller.health import Page
 from controller.keys import Refresh
@@ -24,12 +22,10 @@ from controller.telemetry.decisions import DecisionLog
 from controller.telemetry.events import EventObserver, PolicyEvents
 from controller.telemetry.export import ConfigurationError, SpanExport, exporting
 from controller.telemetry.fanout import DescheduleFanout, TaintFanout
-from controller.telemetry.foreign import foreign_marks
 from controller.telemetry.otlp import SERVICE
 from controller.telemetry.recorder import EventRecorder
 from controller.telemetry.tracing import Tracer
 from controller.utilization.prometheus import PrometheusSource
-from informers.store import Change
 from informers.workers import Workers
 
 log = logging.getLogger("vm-rebalancer")
@@ -47,7 +43,8 @@ class Companion(Protocol):
 class Program:
     """``start`` is called once this replica may decide, ``wake`` whenever the policy has changed.
 
-    ``hush`` ends a query that is under way, so that stopping does not wait for it. ``companions`` are started before
+    ``hush`` ends a query that is under way, so that stopping does not wait for it. ``failed`` tells the observers of a
+    handler's failure. ``companions`` are started before
     the first decision and stopped after the last, in this order.
     """
 
@@ -55,17 +52,16 @@ class Program:
     start: Callable[[], None]
     wake: Callable[[], None]
     hush: Callable[[], None]
+    failed: Callable[[object, Exception, timedelta], None]
     companions: Sequence[Companion] = ()
     pages: Mapping[str, Page] = field(default_factory=dict)
     """Of the health port, by path."""
-    foreign_marks: Callable[[Change[Vmi]], Iterator[VmKey]] = lambda _: iter(())
-    """The VMs that a change shows to be marked by others."""
 
 
 def descheduler(platform: Platform) -> Program:
     """The descheduler, and all that hears of its decisions."""
     source = PrometheusSource()
-    observers: list[DescheduleObserver] = [platform.emitter]
+    observers: list[DescheduleObserver] = [platform.meter, platform.emitter]
     companions: list[Companion] = []
     recorder, policy_events = _event_recorder(platform)
     view = ClusterView.over(platform.caches)
@@ -76,15 +72,16 @@ def descheduler(platform: Platform) -> Program:
         companions.append(export)
     decisions = _decision_log(platform, view, lambda: program.ledger)
     observers.append(decisions)
+    observer = DescheduleFanout(platform.clock, *observers)
     program = Descheduler(
         platform.caches,
         source,
         EvictionRequests(platform.transport, platform.time_to_write),
-        DescheduleFanout(*observers),
+        observer,
         platform.policy.current,
         platform.clock,
     )
-    platform.emitter.show_ledger(lambda: program.ledger, platform.policy.current)
+    platform.meter.show_ledger(lambda: program.ledger, platform.policy.current)
 
     def start() -> None:
         if policy_events is not None:
@@ -96,9 +93,9 @@ def descheduler(platform: Platform) -> Program:
         start,
         lambda: program.workers.add(Refresh()),
         source.close,
+        observer.failed,
         companions,
         {"/debug/decisions": decisions.page},
-        foreign_marks(lambda: program.ledger, lambda: program.rebuilt, platform.may_write),
     )
 
 
@@ -150,14 +147,19 @@ def _tracer(platform: Platform, export: SpanExport) -> Tracer:
 def soft_tainter(platform: Platform) -> Program:
     """The soft-tainter."""
     source = PrometheusSource()
+    observer = TaintFanout(platform.clock, platform.meter, platform.emitter)
     tainter = SoftTainter(
         platform.caches.nodes,
         source,
         TaintPatcher(platform.transport, platform.time_to_write),
-        TaintFanout(platform.emitter),
+        observer,
         platform.policy.current,
         platform.clock,
     )
     return Program(
-        tainter.workers, tainter.start, lambda: tainter.workers.add(TainterRefresh()), source.close
+        tainter.workers,
+        tainter.start,
+        lambda: tainter.workers.add(TainterRefresh()),
+        source.close,
+        observer.failed,
     )

@@ -11,10 +11,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 from controller.cluster.caches import ClusterCaches
+from controller.cluster.objects import Vmi
 from controller.cluster.view import ClusterView
 from controller.evictions.answers import NOT_THE_VMS_FAULT, PASSING, EvictionAnswer, Verdict
 from controller.evictions.entry import Entry, Phase
-from controller.evictions.gate import stopped, why_closed
+from controller.evictions.foreign import marked_by_another
+from controller.evictions.gate import why_closed
 from controller.evictions.ledger import Ledger
 from controller.evictions.plan import Plan, closed_gate, entry_for, plan_node
 from controller.evictions.select import Choice, weigh, why_not
@@ -23,6 +25,7 @@ from controller.following import Following
 from controller.keys import (
     Consider,
     Follow,
+    ForeignMark,
     Key,
     Reclassify,
     Refresh,
@@ -38,6 +41,7 @@ from controller.survey import Survey
 from controller.utilization.classify import Classification, NodeClass
 from controller.utilization.reading import MetricsError
 from informers.clock import Clock
+from informers.store import Change
 from informers.workers import Again, Workers
 from informers.workqueue import WorkQueue
 
@@ -83,16 +87,19 @@ class Descheduler:
         self.workers: Workers[Key] = Workers(WorkQueue(urgent=is_urgent), self.handle, clock, observer.failed)
         caches.nodes.add_handler(keys_of_node, self.workers.add)
         caches.vmis.add_handler(keys_of_vmi, self.workers.add)
+        caches.vmis.add_handler(self._keys_of_foreign_mark, self.workers.add)
         caches.vmims.add_handler(keys_of_vmim, self.workers.add)
 
     @property
     def ledger(self) -> LedgerView:
         return self._ledger.view()
 
-    @property
-    def rebuilt(self) -> bool:
-        """Whether the ledger knows what was on the move when this program started."""
-        return self._rebuilt
+    def _keys_of_foreign_mark(self, change: Change[Vmi]) -> list[Key]:
+        """Judged at once: later the ledger may know of the VM for another reason. Who stands by cannot tell."""
+        if not self._rebuilt or change.new is None or not change.new.evacuation_node_name:
+            return []  # as nearly always
+        vm = marked_by_another(change.old, change.new, self._ledger.view())
+        return [ForeignMark(vm)] if vm is not None else []
 
     def start(self, alarm: Alarm | None = None) -> None:
         """Begin to refresh. ``alarm``: one that was raised before a restart."""
@@ -115,6 +122,9 @@ class Descheduler:
                     return self._consider(node, policy)
                 case Follow(vm):
                     return self._following.follow(vm, policy)
+                case ForeignMark(vm):
+                    self._observer.foreign_mark(vm)
+                    return None
         return Again(WAIT_FOR_REBUILD)
 
     # --- metrics ---
@@ -227,18 +237,17 @@ class Descheduler:
 
     def _still_right(self, entry: Entry, policy: Policy) -> bool:
         """The plan once more against the stores as they are now; only our own reservation has come since."""
-        view = self._ledger.view()
-        if self._current_policy() is not policy or stopped(view, policy) is not None:
-            return False
-        others = replace(view, entries=tuple(e for e in view.entries if e.pod_uid != entry.pod_uid))
-        ground = self._survey.ground(entry.source, policy, others)
-        classification = self._monitor.classification(policy)
-        if ground is None or ground.source.unschedulable or not ground.source.ready or classification is None:
-            return False
-        slots = self._survey.slots_of(entry.source, policy, others)
-        if why_closed(entry.source, slots, others, policy, ground.now) is not None:
+        view, classification = self._ledger.view(), self._monitor.classification(policy)
+        if self._current_policy() is not policy or classification is None:
             return False
         if not self._is_over(entry.source, classification, policy):
+            return False
+        others = replace(view, entries=tuple(e for e in view.entries if e.pod_uid != entry.pod_uid))
+        slots = self._survey.slots_of(entry.source, policy, others)
+        if why_closed(entry.source, slots, others, policy, self._clock.now()) is not None:
+            return False
+        ground = self._survey.ground(entry.source, policy, others)
+        if ground is None or ground.source.unschedulable or not ground.source.ready:
             return False
         same = [c for c in ground.candidates if c.pod.metadata.uid == entry.pod_uid]
         return bool(same) and why_not(same[0], ground) is None and isinstance(weigh(same[0], ground), Choice)

@@ -103,13 +103,12 @@ class Following:
         entries = [e for e in self._ledger.view().entries if e.vmi_uid == vmi.uid]
         if any(e.in_flight for e in entries):
             return None
-        found = found_in_flight(known, timing, now)
-        covered = any(e.target == vmi.node_name for e in entries)
-        if found is None and not covered and any(f.succeeded for f in news):
+        # It has just been seen to begin, or to end; API times may be off.
+        if (found := found_in_flight(known, timing, now)) is not None:
+            found = replace(found, opened_at=now)
+        elif any(f.succeeded for f in news) and all(e.target != vmi.node_name for e in entries):
             found = found_settling(known, timing, now)
             found = replace(found, ended_at=now) if found is not None else None
-        elif found is not None:
-            found = replace(found, opened_at=now)  # it has just been seen to begin; API times may be off
         if found is None:
             return None
         # What we asked for has an entry, unless it was given up for lost; another descheduler's leaves the same traces.

@@ -31,7 +31,14 @@ class Follow:
     vm: VmKey
 
 
-Key = Refresh | Reclassify | Consider | Follow
+@dataclass(frozen=True, slots=True)
+class ForeignMark:
+    """Another descheduler has marked this VM."""
+
+    vm: VmKey
+
+
+Key = Refresh | Reclassify | Consider | Follow | ForeignMark
 
 
 def is_urgent(key: Key) -> bool:

@@ -22,6 +22,7 @@ from controller.policy.watch import PolicyState, PolicyWatch
 from controller.telemetry.calls import note_calls
 from controller.telemetry.collect import Reading, Readings, of_informers, of_lease, of_taints
 from controller.telemetry.emit import Emitter
+from controller.telemetry.meter import Meter
 from controller.telemetry.names import Metrics
 from informers.clock import SystemClock
 from informers.errors import ApiError
@@ -77,7 +78,8 @@ class Platform:
         self.election = self._election()
         # Held while an alarm is kept or forgotten: a new one must not be taken for the old one.
         self._alarm_lock = Lock()
-        self.emitter = Emitter(self.metrics, self.clock, self._keep_alarm)
+        self.meter = Meter(self.metrics, self.clock)
+        self.emitter = Emitter(self.clock, self._keep_alarm)
         self.config_maps: Informer[ConfigMap] = Informer("policy")
         self.policy = self._policy_watch()
         self.policy.subscribe(self._policy_changed)
@@ -95,7 +97,7 @@ class Platform:
     def _show(self) -> None:
         """Have the state of all this shown as metrics."""
         self.transport.tell(partial(note_calls, self.metrics))
-        self.emitter.show_nodes(self.caches.nodes.lister)
+        self.meter.show_nodes(self.caches.nodes.lister)
         self.metrics.is_leader.set_function(lambda: float(self.may_write()))
         for name, reflector in self.reflectors.items():
             self.metrics.informer_age.labels(name).set_function(reflector.age_of_last_contact)
@@ -137,10 +139,11 @@ class Platform:
     def _informer_failed(self, name: str, error: Exception) -> None:
         if self.stop.is_set():
             return  # what was under way is given up
+        self.meter.informer_failed(name)
         self.emitter.informer_failed(name, error)
 
     def _policy_changed(self, state: PolicyState) -> None:
-        self.emitter.policy_changed(state.policy, valid=state.valid)
+        self.meter.policy_changed(state.policy, valid=state.valid)
         self.forget_old_alarm()
 
     def forget_old_alarm(self) -> None:

@@ -61,6 +61,9 @@ class DescheduleObserver(Observer, Protocol):
     def alarmed(self, alarm: Alarm, entry: Entry) -> None:
         """The VM of this entry went down by our hand; all evicting has stopped until the policy changes."""
 
+    def foreign_mark(self, vm: VmKey) -> None:
+        """Somebody else has evicted this VM as a descheduler does."""
+
 
 class TaintObserver(Observer, Protocol):
     def tainting(self, node: Node, keys: frozenset[str]) -> None:

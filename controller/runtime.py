@@ -13,7 +13,6 @@ from typing import Any
 
 from controller.cluster.resources import RESOURCES
 from controller.composition import Program, descheduler, soft_tainter
-from controller.evictions.entry import VmKey
 from controller.health import Check, HealthServer
 from controller.platform import Options, Platform
 from controller.telemetry.collect import Reading, Readings, of_queue
@@ -54,12 +53,10 @@ class _Run:
         self._program = make(platform)
         self._lost = Event()
         self._lease_thread: Thread | None = None
-        # What may take a moment and must hold up neither decisions nor an informer.
-        self._policy_workers: Workers[str | VmKey] = Workers(
-            WorkQueue(), self._look_aside, platform.clock, platform.emitter.failed
+        self._policy_workers: Workers[str] = Workers(
+            WorkQueue(), self._look_at_policy, platform.clock, self._program.failed
         )
         platform.config_maps.add_handler(lambda _: ["policy"], self._policy_workers.add)
-        platform.caches.vmis.add_handler(self._program.foreign_marks, self._policy_workers.add)
         platform.policy.subscribe(lambda _: self._program.wake())
         platform.registry.register(Readings(self._readings))
 
@@ -105,10 +102,7 @@ class _Run:
         thread = self._lease_thread
         return "the thread of the lease has ended" if thread is not None and not thread.is_alive() else ""
 
-    def _look_aside(self, key: str | VmKey) -> Again | None:
-        if isinstance(key, VmKey):
-            self._platform.emitter.foreign_mark(key)
-            return None
+    def _look_at_policy(self, _: str) -> Again:
         if not self._platform.options.policy_config_map or self._platform.config_maps.has_synced:
             self._platform.policy.reload()
         return Again(LOOK_AT_POLICY)
@@ -166,7 +160,7 @@ class _Run:
         self._platform.give_back.set()
         if self._lease_thread is not None:
             self._lease_thread.join(LEASE_STOPS_WITHIN_S)
-        rest: list[Workers[str | VmKey] | Reflector[Any]] = [
+        rest: list[Workers[str] | Reflector[Any]] = [
             self._policy_workers,
             *self._platform.reflectors.values(),
         ]

@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from http.client import BadStatusLine, HTTPException, HTTPResponse, RemoteDisconnected, UnknownProtocol
 from typing import TYPE_CHECKING, Any
 
-from urllib3 import PoolManager
+from urllib3 import BaseHTTPResponse, PoolManager
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import HTTPError, InvalidChunkLength, InvalidHeader, LocationParseError
 
 from informers.clock import SystemClock
-from informers.errors import ApiError, NoAnswer, Unreachable
+from informers.errors import ApiError, Garbled, NoAnswer, Unreachable
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SLICE_S = 0.1
 MAX_IDLE_S = 30.0
 _BUFFER_BYTES = 1 << 16
+_PART_BYTES = 1 << 20
 
 _QUOTING = (BadStatusLine, UnknownProtocol, InvalidChunkLength, InvalidHeader)
 """Errors that repeat what came, which may be our own request with who we are."""
@@ -179,6 +180,18 @@ def make_patient(manager: PoolManager) -> None:
 def _patient_pool(kind: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
     connection = type("PatientConnection", (_PatientConnection, kind.ConnectionCls), {})
     return type("PatientPool", (kind,), {"ConnectionCls": connection})
+
+
+def read_bounded(response: BaseHTTPResponse, at_most: int) -> bytes:
+    """The whole body, unpacked. Raises Garbled if it is larger than ``at_most`` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    while part := response.read(_PART_BYTES):
+        parts.append(part)
+        size += len(part)
+        if size > at_most:
+            raise Garbled(f"the answer is larger than {at_most} bytes")
+    return b"".join(parts)
 
 
 def in_words(error: BaseException) -> str:

@@ -31,7 +31,7 @@ from urllib3 import BaseHTTPResponse, Timeout
 from urllib3.exceptions import DecodeError, HTTPError
 
 from informers import credentials
-from informers.connection import Exchange, in_words, waiting
+from informers.connection import Exchange, in_words, read_bounded, waiting
 from informers.credentials import Access, Credentials
 from informers.errors import ApiError, Garbled, NoAnswer, Unauthorized, Unreachable, from_response
 from informers.secrets import without
@@ -113,9 +113,9 @@ class Transport:
             headers["Content-Type"] = content_type
         exchange = self._exchange(cancel, within_s=deadline.total_seconds())
         with _broken_as_no_answer(), waiting(exchange):
-            response = self._open(exchange, method, path, query, headers, body)
+            response = self._open(exchange, _Question(method, path, query, headers, body))
             try:
-                return _read(response, max_bytes)
+                return read_bounded(response, max_bytes)
             except (ApiError, HTTPError, HTTPException, OSError) as error:
                 raise _broken_off(response.status, error) from None
             finally:
@@ -135,7 +135,7 @@ class Transport:
         """
         exchange = self._exchange(cancel, silence_s=read_timeout.total_seconds())
         with _broken_as_no_answer(), waiting(exchange):
-            response = self._open(exchange, "GET", path, query, {"Accept-Encoding": "identity"}, None)
+            response = self._open(exchange, _Question("GET", path, query, {"Accept-Encoding": "identity"}))
         return Stream(response, exchange)
 
     def close(self) -> None:
@@ -154,70 +154,66 @@ class Transport:
         given_up = [self._closed.is_set] if cancel is None else [self._closed.is_set, cancel.is_set]
         return Exchange(within_s=within_s, silence_s=silence_s, given_up=given_up)
 
-    def _open(
-        self,
-        exchange: Exchange,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-    ) -> BaseHTTPResponse:
+    def _open(self, exchange: Exchange, question: "_Question") -> BaseHTTPResponse:
         """The answer, if it is 2xx, with its body still to be read."""
-        target = f"{path}?{urlencode(query)}" if query else path
         status = 0
         try:
-            response = self._send_known(exchange, method, target, headers, body)
+            response = self._send_known(exchange, question)
             status = response.status
         except ApiError as error:
             status = error.status
             raise
         finally:
-            watch = query.get("watch") == "1"
-            self._on_answer(Answered(method, path, watch, status, exchange.elapsed_s()))
+            watch = question.query.get("watch") == "1"
+            answered = Answered(question.method, question.path, watch, status, exchange.elapsed_s())
+            self._on_answer(answered)
         return response
 
-    def _send_known(
-        self,
-        exchange: Exchange,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-    ) -> BaseHTTPResponse:
+    def _send_known(self, exchange: Exchange, question: "_Question") -> BaseHTTPResponse:
         """Once more, with fresh credentials, if the server does not know us."""
         access = self._credentials.current
         try:
-            return self._send(access, exchange, method, target, headers, body)
+            return self._send(access, exchange, question)
         except Unauthorized:
             renewed = self._credentials.renew(access, exchange.left_s(CONNECT_S))
             if renewed is None:
                 raise
-        return self._send(renewed, exchange, method, target, headers, body)
+        return self._send(renewed, exchange, question)
 
-    def _send(
-        self,
-        access: Access,
-        exchange: Exchange,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-    ) -> BaseHTTPResponse:
+    def _send(self, access: Access, exchange: Exchange, question: "_Question") -> BaseHTTPResponse:
         identity = self._credentials.headers(access, exchange.left_s(CONNECT_S))
         response = access.pool.urlopen(
-            method,
-            access.url + target,
+            question.method,
+            access.url + question.target,
             redirect=False,
             retries=False,
             preload_content=False,
             timeout=Timeout(connect=exchange.left_s(CONNECT_S), read=exchange.within_s),
-            headers={"Accept": "application/json", "User-Agent": _user_agent(), **headers, **identity},
-            body=body,
+            headers={
+                "Accept": "application/json",
+                "User-Agent": _user_agent(),
+                **question.headers,
+                **identity,
+            },
+            body=question.body,
         )
         if 200 <= response.status < 300:
             return response
         raise _error_of(response, identity)
+
+
+class _Question(NamedTuple):
+    """What is asked of the server, whoever we are."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+    @property
+    def target(self) -> str:
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
 class Stream(Iterator[bytes]):
@@ -275,17 +271,6 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             raise Garbled(f"a line of the watch is longer than {MAX_LINE_BYTES} bytes")
     if line := b"".join(parts):
         yield line
-
-
-def _read(response: BaseHTTPResponse, max_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while part := response.read(_PART_BYTES):
-        parts.append(part)
-        size += len(part)
-        if size > max_bytes:
-            raise Garbled(f"the answer is larger than {max_bytes} bytes")
-    return b"".join(parts)
 
 
 def _error_of(response: BaseHTTPResponse, identity: Mapping[str, str]) -> ApiError:

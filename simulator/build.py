@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from simulator.agenda import Agenda
-from simulator.kubevirt.control_plane import ControlPlane, KubeVirtOptions
+from simulator.kubevirt.control_plane import ControlPlane
 from simulator.kubevirt.objectstore import NODE, ObjectStore, at
+from simulator.kubevirt.options import KubeVirtOptions
 from simulator.load.load import Load
 from simulator.load.replay import read_series
 from simulator.load.select import Population

@@ -21,7 +21,10 @@ from simulator.record import RunRecord
 from simulator.report.html import write_report
 from simulator.report.scores import by_label, scores, to_json
 from simulator.report.table import table
-from simulator.scenario.loading import Scenario, ScenarioErrors, list_scenarios, load_scenario, unmet
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.expect import unmet
+from simulator.scenario.loading import list_scenarios, load_scenario
+from simulator.scenario.schema import Scenario
 
 BASELINE = "baseline"
 

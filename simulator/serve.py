@@ -18,7 +18,9 @@ from simulator.apiserver.prometheus import configuration, faster_rules, lookback
 from simulator.apiserver.rbac import read_manifests
 from simulator.apiserver.serving import Running, Serving, serving
 from simulator.engine.run import policy_for
-from simulator.scenario.loading import Scenario, ScenarioErrors, load_scenario
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.loading import load_scenario
+from simulator.scenario.schema import Scenario
 
 RULES = Path(__file__).parents[1] / "charts/vm-rebalancer/files/recording-rules.yaml"
 _SHORTEST = timedelta(seconds=1)

@@ -5,20 +5,19 @@ from http.client import HTTPException
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
-from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from controller.plan.parts import plain
 from controller.plan.sources import LookError
 from controller.report import API_VERSION, Decisions, StandBy
-from informers.connection import Exchange, in_words, make_patient, waiting
+from informers.connection import Exchange, in_words, make_patient, read_bounded, waiting
 from informers.errors import ApiError
 
 PATH = "/debug/decisions"
 WITHIN_S = 10.0
 CONNECT_S = 5.0
 MAX_BYTES = 16 << 20
-_PART_BYTES = 1 << 20
 
 
 class _Kind(msgspec.Struct, rename="camel"):
@@ -74,19 +73,9 @@ def _fetched(where: SplitResult, shown: str) -> tuple[int, bytes]:
                 retries=False,
                 timeout=Timeout(connect=CONNECT_S, read=WITHIN_S),
             )
-            return answer.status, _bounded(answer, shown)
+            return answer.status, read_bounded(answer, MAX_BYTES)
     except (ApiError, HTTPError, HTTPException, OSError) as error:
         raise LookError(f"the descheduler at {shown} cannot be asked: {plain(in_words(error))}") from None
-
-
-def _bounded(answer: BaseHTTPResponse, shown: str) -> bytes:
-    parts, size = [], 0
-    while part := answer.read(_PART_BYTES):
-        parts.append(part)
-        size += len(part)
-        if size > MAX_BYTES:
-            raise LookError(f"the answer of {shown} is larger than {MAX_BYTES} bytes")
-    return b"".join(parts)
 
 
 def _standing_by(shown: str, standing: StandBy) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from controller.cluster.objects import Node
 from controller.cluster.view import ClusterView
 from controller.evictions.answers import EvictionAnswer, Verdict
-from controller.evictions.entry import Entry
+from controller.evictions.entry import Entry, VmKey
 from controller.evictions.gate import Slots, count_slots, effective_limits, stopped
 from controller.evictions.picture import charge
 from controller.evictions.plan import Plan
@@ -165,6 +165,9 @@ class DecisionLog:
 
     def alarmed(self, alarm: Alarm, entry: Entry) -> None:
         """The ledger keeps it."""
+
+    def foreign_mark(self, vm: VmKey) -> None:
+        """No decision of ours."""
 
     # --- what it answers ---
 

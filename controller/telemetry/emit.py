@@ -1,4 +1,4 @@
-"""Turns what the programs see and do into log lines, and has it counted: one of the observers.
+"""Turns what the programs see and do into log lines: one of the observers.
 
 A line is written when something changes, and again after an hour if it still holds; nothing is said of nothing. Beside
 its words a line carries the things it speaks of, for the JSON format.
@@ -6,31 +6,23 @@ its words a line carries the things it speaks of, for the JSON format.
 
 import logging
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from threading import Lock
-
-from cachetools import TTLCache
 
 from controller.cluster.objects import Node
 from controller.evictions.answers import EvictionAnswer
 from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.plan import Plan
-from controller.evictions.views import Alarm, LedgerView
+from controller.evictions.views import Alarm
 from controller.lease import NotLeaderError
-from controller.policy.model import Policy
-from controller.telemetry.meter import Meter
-from controller.telemetry.names import Metrics
+from controller.telemetry.news import News
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Dropped, Snapshot
 from informers.clock import Clock
 from informers.errors import ApiError, as_shown
-from informers.store import Lister
 
 log = logging.getLogger("vm-rebalancer")
 
-SAY_AGAIN_S = 3600.0
-_SUBJECTS = 20_000
 _LONGEST = 300
 """Characters of somebody else's text that a line repeats."""
 _VARYING = re.compile(r"(?<=^no node is called ).+|(?<=^value )(?!is )\S+|(?<=^value is ).+", re.DOTALL)
@@ -43,64 +35,29 @@ _WORRYING = frozenset({Phase.UNKNOWN, Phase.STUCK, Phase.LOST})
 class Emitter:
     """Observer of both programs; may be called from any thread."""
 
-    def __init__(self, metrics: Metrics, clock: Clock, on_alarm: Callable[[Alarm], None]) -> None:
-        self._metrics = metrics
-        self._meter = Meter(metrics, clock)
+    def __init__(self, clock: Clock, on_alarm: Callable[[Alarm], None]) -> None:
+        self._is_news = News(clock).is_news
         self._on_alarm = on_alarm
-        # What was last said of a subject; forgotten after an hour, and then it is news again.
-        self._said: TTLCache[Hashable, object] = TTLCache(_SUBJECTS, SAY_AGAIN_S, clock.monotonic)
-        self._lock = Lock()  # guards it
-
-    def _is_news(self, subject: Hashable, said: object) -> bool:
-        with self._lock:
-            if self._said.get(subject) == said:
-                return False
-            self._said[subject] = said
-            return True
 
     # --- what the programs stand on ---
 
-    def show_nodes(self, nodes: Lister[Node]) -> None:
-        """Have the sizes of nodes to compare loads with."""
-        self._meter.show_nodes(nodes)
-
-    def show_ledger(
-        self, ledger: Callable[[], LedgerView], current_policy: Callable[[], Policy | None]
-    ) -> None:
-        """Have what is on the move, what rests and the alarm shown as the ledger has them."""
-        self._meter.show_ledger(ledger, current_policy)
-
-    def policy_changed(self, policy: Policy | None, *, valid: bool) -> None:
-        """``policy`` is in force now; ``valid``: it is also the one that is there. Whoever reads it has said so."""
-        self._meter.policy_changed(policy, valid=valid)
-
     def informer_failed(self, name: str, error: Exception) -> None:
         """Something went wrong in an informer, which tries again."""
-        self._metrics.informer_errors.labels(name).inc()
         kind = type(error).__name__
-        if self._is_news(("informer", name, kind), True):
+        if self._is_news(("informer", name, kind)):
             said = as_shown(str(error), _LONGEST)
             _say(logging.WARNING, "informer %s: %s", name, said, resource=name, error=kind)
-
-    def foreign_mark(self, vm: VmKey) -> None:
-        """Somebody else has evicted this VM in a descheduler's name."""
-        self._metrics.foreign_marks.inc()
-        if self._is_news(("foreign", vm), True):
-            text = "VM %s was evicted by another descheduler: two of them undo each other's work"
-            _say(logging.WARNING, text, vm, vm=str(vm))
 
     # --- both programs ---
 
     def refreshing(self) -> None:
-        self._meter.refreshing()
+        """Nothing to say yet."""
 
     def metrics_failed(self, reason: str) -> None:
-        self._meter.metrics_failed()
         if self._is_news("metrics", reason):
             _say(logging.WARNING, "no metrics: %s", reason, reason=reason)
 
     def failed(self, key: object, error: Exception, retry_after: timedelta) -> None:
-        self._metrics.handler_errors.inc()
         if self._is_news(("failed", key), str(error)):
             happens = isinstance(error, ApiError | NotLeaderError)  # where it came from says nothing then
             log.log(
@@ -116,7 +73,6 @@ class Emitter:
     # --- descheduler ---
 
     def refreshed(self, snapshot: Snapshot) -> None:
-        self._meter.refreshed(snapshot)
         self._is_news("metrics", "")
         self._say_dropped(snapshot.dropped)
         if snapshot.warnings and self._is_news("warnings", snapshot.warnings):
@@ -128,7 +84,7 @@ class Emitter:
         for sample in samples:
             alike.setdefault((sample.query, _VARYING.sub("…", sample.reason)), []).append(sample)
         for (query, reason), all_of_them in alike.items():
-            if self._is_news(("dropped", query, reason), True):
+            if self._is_news(("dropped", query, reason)):
                 count, (_, subject, why) = len(all_of_them), all_of_them[0]
                 what = f"{count} samples" if count > 1 else "1 sample"
                 shown = (as_shown(text, _LONGEST) for text in (subject, why))
@@ -136,7 +92,6 @@ class Emitter:
                 _say(logging.WARNING, text, what, query, *shown, query=query, reason=reason)
 
     def classified(self, classification: Classification) -> None:
-        self._meter.classified(classification)
         over = classification.over_utilised()
         if self._is_news("classification", (tuple(over), classification.skipped)):
             if classification.skipped:
@@ -145,14 +100,11 @@ class Emitter:
                 _say(logging.INFO, "over-utilised nodes: %s", ", ".join(over) or "none", nodes=over)
 
     def planned(self, plan: Plan) -> None:
-        self._meter.planned(plan)
         if plan.rest is not None:
-            if self._is_news(("plan", plan.node, plan.rest.code), True):
+            if self._is_news(("plan", plan.node, plan.rest.code)):
                 text = "node %s sends nothing: %s"
                 _say(logging.INFO, text, plan.node, plan.rest, node=plan.node, reason=plan.rest.code)
-        elif (choice := plan.choice) is not None and self._is_news(
-            ("plan", plan.node, choice.candidate.key), True
-        ):
+        elif (choice := plan.choice) is not None and self._is_news(("plan", plan.node, choice.candidate.key)):
             _say(
                 logging.INFO,
                 "node %s should send VM %s: %s",
@@ -165,7 +117,6 @@ class Emitter:
             )
 
     def answered(self, entry: Entry, answer: EvictionAnswer, *, dry_run: bool) -> None:
-        self._meter.answered(entry, answer, dry_run=dry_run)
         _say(
             logging.DEBUG if dry_run else logging.INFO,
             "%s of VM %s: %s: %s",
@@ -180,7 +131,6 @@ class Emitter:
         )
 
     def transition(self, before: Entry | None, after: Entry | None) -> None:
-        self._meter.transition(before, after)
         if after is None or (before is not None and after.phase is before.phase):
             return
         _say(
@@ -203,10 +153,14 @@ class Emitter:
         _say(logging.CRITICAL, text, alarm.reason, vm=str(entry.vm), node=entry.source, reason=alarm.reason)
         self._on_alarm(alarm)
 
+    def foreign_mark(self, vm: VmKey) -> None:
+        if self._is_news(("foreign", vm)):
+            text = "VM %s was evicted by another descheduler: two of them undo each other's work"
+            _say(logging.WARNING, text, vm, vm=str(vm))
+
     # --- soft-tainter ---
 
     def tainting(self, node: Node, keys: frozenset[str]) -> None:
-        self._metrics.taint_changes.inc()
         if self._is_news(("taints", node.name), keys):
             wanted = sorted(keys)
             text = "node %s should carry %s"

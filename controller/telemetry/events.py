@@ -13,7 +13,7 @@ from enum import StrEnum
 from threading import Lock
 from typing import NamedTuple, Protocol
 
-from cachetools import LRUCache, TTLCache
+from cachetools import LRUCache
 
 from controller.cluster.queries import Obstacle
 from controller.cluster.resources import ConfigMap
@@ -27,6 +27,7 @@ from controller.policy.durations import format_duration
 from controller.policy.model import Mode, Policy
 from controller.policy.problems import Problem
 from controller.policy.watch import PolicyState
+from controller.telemetry.news import News
 from controller.utilization.classify import Classification, NodeClass
 from controller.utilization.reading import Snapshot
 from informers.clock import Clock
@@ -35,12 +36,10 @@ from informers.store import Lister
 
 MOST_BYTES = 1024
 """Of a message: Kubernetes' own limit."""
-SAY_AGAIN_S = 3600.0
 LASTS_S = 300.0
 """A node that has just joined, lost a scrape, or sent a VM and does not show it yet, is no news."""
 _NO_METRICS = "NoMetrics"
 _NO_USEFUL_MOVE = "NoUsefulMove"
-_SUBJECTS = 20_000
 _MOVES = 1_000
 
 SKIPPED = frozenset(
@@ -121,9 +120,9 @@ class EventObserver:
         self._view = view
         self._current_policy = current_policy
         self._clock = clock
+        self._news = News(clock)
         # Guards what follows.
         self._lock = Lock()
-        self._said: TTLCache[Hashable, bool] = TTLCache(_SUBJECTS, SAY_AGAIN_S, clock.monotonic)
         self._wishes: LRUCache[str, _Wish] = LRUCache(_MOVES)  # pod UID ->
         self._since_s: dict[tuple[str, str], float] = {}  # (node, reason) -> since when it is so
 
@@ -217,6 +216,9 @@ class EventObserver:
             text = f"{alarm.reason}; all evicting has stopped until the policy changes"
             self._say_on_vm(entry, EventType.WARNING, "ShutdownAlarm", text)
 
+    def foreign_mark(self, vm: VmKey) -> None:
+        """There is an alert: it is about the cluster, not about this VM."""
+
     def transition(self, before: Entry | None, after: Entry | None) -> None:
         """Of evictions that we asked for; KubeVirt speaks of the others.
 
@@ -299,13 +301,11 @@ class EventObserver:
         self, said: tuple[Hashable, str], subject: Callable[[], Subject | None], kind: EventType, text: str
     ) -> None:
         """Unless it was said within the hour. One that is not taken is said when it is heard of again."""
-        with self._lock:
-            if said in self._said or (about := subject()) is None:
-                return
-            self._said[said] = True
-        if not self._sink.say(Event(about, kind, said[1], as_message(text), notice=True)):
-            with self._lock:
-                self._said.pop(said, None)
+        if not self._news.is_news(said):
+            return
+        about = subject()
+        if about is None or not self._sink.say(Event(about, kind, said[1], as_message(text), notice=True)):
+            self._news.unsay(said)
 
 
 class PolicyEvents:

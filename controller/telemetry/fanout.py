@@ -6,51 +6,35 @@ It is said once an hour for each observer, method and type of error: some are to
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from threading import Lock
-
-from cachetools import TTLCache
 
 from controller.cluster.objects import Node
 from controller.evictions.answers import EvictionAnswer
-from controller.evictions.entry import Entry
+from controller.evictions.entry import Entry, VmKey
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm
 from controller.ports import DescheduleObserver, Observer, TaintObserver
+from controller.telemetry.news import News
 from controller.utilization.classify import Classification
 from controller.utilization.reading import Snapshot
-from informers.clock import SystemClock
+from informers.clock import Clock
 
 log = logging.getLogger("vm-rebalancer")
-
-SAY_AGAIN_S = 3600.0
-_FAULTS = 1000
-_clock = SystemClock()  # of the one who reads the log, in simulated time too
 
 
 class _Fanout:
     """What both programs tell."""
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
+    def __init__(self, clock: Clock, observers: Sequence[Observer]) -> None:
         self._all = observers
-        self._lock = Lock()  # guards what failed within the hour, and has been said
-        self._said: TTLCache[tuple[str, type[Exception]], bool] = TTLCache(
-            _FAULTS, SAY_AGAIN_S, _clock.monotonic
-        )
+        self._news = News(clock)
 
     def _tell(self, hear: Callable[..., None], *what: object, **how: object) -> None:
         try:
             hear(*what, **how)
         except Exception as error:
             called = getattr(hear, "__qualname__", repr(hear))
-            if self._is_news((called, type(error))):
+            if self._news.is_news((called, type(error))):
                 log.exception("an observer failed at %s", called)
-
-    def _is_news(self, failed: tuple[str, type[Exception]]) -> bool:
-        with self._lock:
-            if failed in self._said:
-                return False
-            self._said[failed] = True
-            return True
 
     def refreshing(self) -> None:
         for each in self._all:
@@ -72,8 +56,8 @@ class _Fanout:
 class DescheduleFanout(_Fanout):
     """The descheduler's observers, told in this order."""
 
-    def __init__(self, *observers: DescheduleObserver) -> None:
-        super().__init__(observers)
+    def __init__(self, clock: Clock, *observers: DescheduleObserver) -> None:
+        super().__init__(clock, observers)
         self._observers = observers
 
     def classified(self, classification: Classification) -> None:
@@ -96,12 +80,16 @@ class DescheduleFanout(_Fanout):
         for each in self._observers:
             self._tell(each.alarmed, alarm, entry)
 
+    def foreign_mark(self, vm: VmKey) -> None:
+        for each in self._observers:
+            self._tell(each.foreign_mark, vm)
+
 
 class TaintFanout(_Fanout):
     """The soft-tainter's observers, told in this order."""
 
-    def __init__(self, *observers: TaintObserver) -> None:
-        super().__init__(observers)
+    def __init__(self, clock: Clock, *observers: TaintObserver) -> None:
+        super().__init__(clock, observers)
         self._observers = observers
 
     def tainting(self, node: Node, keys: frozenset[str]) -> None:

@@ -1,4 +1,4 @@
-"""Turns what the programs see and do into metrics."""
+"""Turns what the programs see and do into metrics: one of the observers."""
 
 import math
 from collections import Counter
@@ -11,10 +11,10 @@ from prometheus_client import Gauge
 
 from controller.cluster.objects import Node, Resources
 from controller.evictions.answers import EvictionAnswer, Verdict
-from controller.evictions.entry import ENDED, Entry, Phase
+from controller.evictions.entry import ENDED, Entry, Phase, VmKey
 from controller.evictions.gate import stopped
 from controller.evictions.plan import Plan
-from controller.evictions.views import LedgerView
+from controller.evictions.views import Alarm, LedgerView
 from controller.policy.model import BoundsKind, Policy
 from controller.telemetry.collect import Readings, Rests
 from controller.telemetry.names import METRIC_RESOURCE, OTHERS, PROFILE, STRATEGY, US, Metrics, Resource
@@ -97,7 +97,7 @@ class _WhyNot:
 
 
 class Meter:
-    """Hears what an observer of both programs hears, and counts; may be called from any thread."""
+    """Observer of both programs; may be called from any thread."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
@@ -146,6 +146,13 @@ class Meter:
         bounds = [query.thresholds or policy.thresholds.bounds for query in policy.metrics.queries]
         metrics.upstream_mode.set(float(any(b.kind is BoundsKind.DEVIATION for b in bounds)))
 
+    def informer_failed(self, name: str) -> None:
+        """Something went wrong in an informer, which tries again."""
+        self._metrics.informer_errors.labels(name).inc()
+
+    def failed(self, key: object, error: Exception, retry_after: timedelta) -> None:  # noqa: ARG002
+        self._metrics.handler_errors.inc()
+
     # --- refreshing and classifying ---
 
     def _age_s(self) -> float:
@@ -155,7 +162,7 @@ class Meter:
     def refreshing(self) -> None:
         self._refreshing_s = self._clock.monotonic()
 
-    def metrics_failed(self) -> None:
+    def metrics_failed(self, reason: str) -> None:  # noqa: ARG002 - it is counted only
         self._metrics.refresh_failures.inc()
         self._note_refresh("failed")
 
@@ -262,6 +269,15 @@ class Meter:
             self._metrics.ended.labels(after.phase, asked_by).inc()
         if after.phase is Phase.DONE and after.ended_at is not None:
             self._metrics.settle_duration.observe(_seconds(after.changed_at - after.ended_at))
+
+    def alarmed(self, alarm: Alarm, entry: Entry) -> None:
+        """It is read off the ledger."""
+
+    def foreign_mark(self, vm: VmKey) -> None:  # noqa: ARG002 - metrics are never per VM
+        self._metrics.foreign_marks.inc()
+
+    def tainting(self, node: Node, keys: frozenset[str]) -> None:  # noqa: ARG002
+        self._metrics.taint_changes.inc()
 
     def _arrived(self, entry: Entry, asked_by: str) -> None:
         if entry.ended_at is not None:

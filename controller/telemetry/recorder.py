@@ -11,12 +11,12 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
-from cachetools import TTLCache
 from prometheus_client import Counter
 
 from controller.policy.model import Mode, Policy
 from controller.telemetry.correlation import Correlator, Dropped, Outgoing
 from controller.telemetry.events import Event
+from controller.telemetry.news import News
 from informers.clock import Clock
 from informers.errors import AlreadyExists, ApiError, NoAnswer, NotFound, ServerError, Throttled, Unreachable
 from informers.transport import Transport
@@ -28,7 +28,6 @@ MOST_WAITING = 500
 ATTEMPTS = 3
 PAUSE = timedelta(seconds=5)
 LONGEST_PAUSE = timedelta(seconds=30)
-LOG_AGAIN_S = 3600.0
 AT_ONCE = timedelta(0)
 _FOR_THE_REST = 0.6
 """Of the time to stop: what waits is sent in it; in what is left of the time, a request under way is given up."""
@@ -67,7 +66,7 @@ class EventRecorder:
         self._ending = False
         # The sending thread's own.
         self._attempts = 0
-        self._logged: TTLCache[type, bool] = TTLCache(16, LOG_AGAIN_S, clock.monotonic)
+        self._news = News(clock)
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
@@ -194,8 +193,7 @@ class EventRecorder:
         return self._time_to_write()
 
     def _log(self, error: Exception) -> None:
-        if self._given_up.is_set() or type(error) in self._logged:
+        if self._given_up.is_set() or not self._news.is_news(type(error).__name__):
             return
-        self._logged[type(error)] = True
         happens = isinstance(error, ApiError)
         log.warning("an Event was not sent: %s", error, exc_info=None if happens else error)

@@ -16,7 +16,7 @@ from controller.cluster.metadata import ObjectMeta
 from controller.cluster.objects import MigrationState, Pod, Vmim
 from controller.cluster.view import Caches, ClusterView
 from controller.evictions.answers import EvictionAnswer, Verdict
-from controller.evictions.entry import AWAITING_SIGN, Entry, Phase
+from controller.evictions.entry import AWAITING_SIGN, Entry, Phase, VmKey
 from controller.evictions.plan import Plan
 from controller.evictions.rebuild import asked_for_by_us
 from controller.evictions.views import Alarm
@@ -263,6 +263,9 @@ class Tracer:
 
     def alarmed(self, alarm: Alarm, entry: Entry) -> None:
         """The answer that raised it is in the span of the request."""
+
+    def foreign_mark(self, vm: VmKey) -> None:
+        """Only our own evictions are traced."""
 
     def _remember(self, departed: Departed) -> None:
         with self._lock:

@@ -30,18 +30,17 @@ TOLERANCE = 0.05
 
 
 class Sample(NamedTuple):
-    """One element of an instant vector. ``asked_s`` is the time of the evaluation, not of the sample."""
+    """One element of an instant vector."""
 
     labels: Mapping[str, str]
     value: float
-    asked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to one instant query; ``warnings`` are Prometheus' own (partial answers)."""
 
-    samples: Sequence[tuple[Mapping[str, str], float, float]]
+    samples: Sequence[Sample]
     """``Sample``s, or plain tuples of the same form."""
     warnings: tuple[str, ...] = ()
 
@@ -177,7 +176,7 @@ class _Reader:
         self._now = now
         self.dropped: list[Dropped] = []
 
-    def _samples(self, expression: str) -> Sequence[tuple[Mapping[str, str], float, float]]:
+    def _samples(self, expression: str) -> Sequence[Sample]:
         answer = self._answers.get(expression)
         return answer.samples if answer is not None else ()
 
@@ -185,7 +184,7 @@ class _Reader:
         """Finite values by node. A node with several series keeps none: nobody can say which one is right."""
         found: dict[str, float] = {}
         ambiguous: set[str] = set()
-        for labels, value, _ in self._samples(expression):
+        for labels, value in self._samples(expression):
             subject = labels.get(self._label, "")
             node = self._aliases.get(subject) or self._aliases.get(_strip_port(subject))
             if node is None:
@@ -260,7 +259,7 @@ class _Reader:
         """Usable values by VM; as with nodes, one with several series keeps none."""
         found: dict[tuple[str, str], float] = {}
         ambiguous: set[tuple[str, str]] = set()
-        for labels, value, _ in self._samples(series):
+        for labels, value in self._samples(series):
             vm = (labels.get("namespace", ""), labels.get("name", ""))
             if math.isfinite(value) and value >= 0:
                 if vm in found:

@@ -1,6 +1,7 @@
 """What befalls the rebalancer itself in a scenario: restarts, watches that stall, other policies."""
 
 import functools
+from typing import Any
 
 import yaml
 
@@ -12,14 +13,9 @@ from simulator.load.times import intervals
 from simulator.scenario.schema import ChangePolicy, Restart, Scenario, StalledWatches
 
 
-def policy_for(scenario: Scenario, text: str | None = None, source: str = "scenario policy") -> Policy:
-    """The policy of a run: the given text, or the default with the scenario's differences.
-
-    Automatic unless it says otherwise: on a simulated cluster that is what people want to see. Raises ``PolicyErrors``.
-    """
-    if text is None:
-        document = {"apiVersion": API_VERSION, "kind": KIND, **scenario.policy}
-        text = yaml.safe_dump(document, sort_keys=False)
+def differing(parts: dict[str, Any], source: str) -> Policy:
+    """The default policy, Automatic, but for what these parts say. Raises ``PolicyErrors``."""
+    text = yaml.safe_dump({"apiVersion": API_VERSION, "kind": KIND, **parts}, sort_keys=False)
     return parse_policy(text, source=source, default_mode=Mode.AUTOMATIC)
 
 
@@ -28,10 +24,7 @@ def befall(programs: Programs, scenario: Scenario, agenda: Agenda) -> None:
     for number, happening in enumerate(scenario.happenings):
         match happening:
             case ChangePolicy():
-                document = {"apiVersion": API_VERSION, "kind": KIND, **happening.policy}
-                text = yaml.safe_dump(document, sort_keys=False)
-                source = f"happenings[{number}].policy"
-                policy = parse_policy(text, source=source, default_mode=Mode.AUTOMATIC)
+                policy = differing(happening.policy, f"happenings[{number}].policy")
                 agenda.at(happening.at_minute * 60, functools.partial(programs.change_policy, policy))
             case Restart():
                 for start_s, _ in intervals(happening, scenario.minutes * 60):

@@ -16,7 +16,6 @@ from informers.workqueue import WorkQueueStatistics
 from simulator.agenda import Agenda, to_wall_time
 from simulator.engine.cached import CachedObjects
 from simulator.engine.ports import BrokenInvariant
-from simulator.engine.watches import MOST_LAG_S
 from simulator.kubevirt.control_plane import ControlPlane
 from simulator.kubevirt.objectstore import VMI, Json, ObjectStore, at
 
@@ -30,9 +29,13 @@ _API_SECOND_S = 2.0
 
 
 class Knowledge:
-    """What one program can know, from what its caches have shown since its start, and from nowhere else."""
+    """What one program can know, from what its caches have shown since its start, and from nowhere else.
 
-    def __init__(self, caches: ClusterCaches) -> None:
+    ``complete_s`` says up to when they show everything that has happened.
+    """
+
+    def __init__(self, caches: ClusterCaches, complete_s: Callable[[], float]) -> None:
+        self.complete_s = complete_s
         self.kubevirts = caches.kubevirts.lister
         self.names: set[object] = set()
         """Of all nodes and VMs that there ever were: each may have a key in the queue."""
@@ -68,29 +71,27 @@ class Invariants:
     """Limits hold, no VM is shut down by an eviction of ours, none is asked to move twice or inside its cool-down,
     every entry ends, Predictive writes nothing, others' taints and cached objects stay as they are, the queue stays
     small.
-
-    ``complete_s`` says up to when the descheduler's caches show everything that has happened.
     """
 
-    def __init__(self, policy: Policy, control_plane: ControlPlane, agenda: Agenda, repeat: str) -> None:
+    def __init__(
+        self, policy: Policy, control_plane: ControlPlane, store: ObjectStore, agenda: Agenda, repeat: str
+    ) -> None:
         self._policy = policy
         self._policy_since_s = 0.0
         self._control_plane = control_plane
+        self._store = store
         self._agenda = agenda
         self._repeat = repeat
-        self._store: ObjectStore | None = None
-        self._knowledge: Knowledge | None = None
+        self._knowledge = Knowledge(ClusterCaches(), lambda: 0.0)  # nobody has started: nothing is known
         self._cached: dict[str, CachedObjects] = {}
         self._open_requests: set[str] = set()
         self._evicted: dict[str, Pod] = {}
         self._metrics_failed_at: datetime | None = None
-        self.complete_s: Callable[[], float] = lambda: agenda.now_s - 2 * MOST_LAG_S
 
-    def know(self, caches: ClusterCaches, store: ObjectStore, open_requests: set[str]) -> None:
+    def know(self, caches: ClusterCaches, complete_s: Callable[[], float], open_requests: set[str]) -> None:
         """A descheduler starts, with these caches. ``open_requests``: pods whose eviction has not been answered."""
-        self._knowledge = Knowledge(caches)
+        self._knowledge = Knowledge(caches, complete_s)
         self._cached["descheduler"] = CachedObjects(caches.informers().values())
-        self._store = store
         self._open_requests = open_requests
 
     def know_nodes(self, nodes: Informer[Node]) -> None:
@@ -161,7 +162,7 @@ class Invariants:
 
     def queue(self, statistics: WorkQueueStatistics) -> None:
         """A key for each node and VM at most, and those for the whole cluster."""
-        names = len(self._knowledge.names) if self._knowledge is not None else 0
+        names = len(self._knowledge.names)
         waiting = statistics.ready + statistics.delayed
         if waiting > 2 * (names + 2):
             self.fail(f"{waiting} keys are queued, for {names} nodes and VMs")
@@ -188,9 +189,8 @@ class Invariants:
     def _limits(self) -> tuple[int, int]:
         """Per node and in all: the policy's, but no more than KubeVirt's own."""
         limits = self._policy.evictions.limits
-        found = self._knowledge.kubevirts.list() if self._knowledge is not None else ()
         nodes, total = [limits.node], [limits.total]
-        for kubevirt in found:
+        for kubevirt in self._knowledge.kubevirts.list():
             nodes.append(kubevirt.parallel_outbound_migrations_per_node)
             total.append(kubevirt.parallel_migrations_per_cluster)
         return min(nodes), min(total)
@@ -200,7 +200,7 @@ class Invariants:
 
         Ours at once; others' only once it could have seen them. One that takes too long counts on its node only.
         """
-        complete_s = self.complete_s()
+        complete_s = self._knowledge.complete_s()
         timeout_s = self._policy.evictions.migration_timeout.total_seconds() - 1.0
         for pod in self._on_their_way():
             yield pod.vmi_uid, pod.node_name, False
@@ -217,8 +217,6 @@ class Invariants:
 
     def _on_their_way(self) -> Iterator[Pod]:
         """Pods that we have asked to evict: the request is under way, or it has marked the VMI."""
-        if self._store is None:
-            return
         under_way = {m.vmi_uid for m in self._control_plane.migrations if not m.outcome}
         for uid, pod in list(self._evicted.items()):
             vmi = self._store.get(VMI, pod.metadata.namespace, pod.vmi_name)
@@ -235,11 +233,10 @@ class Invariants:
 
     def _not_too_soon(self, pod: Pod) -> None:
         """Not while it rests from moves that the controller has seen, whoever asked for them."""
-        known = self._knowledge.succeeded if self._knowledge is not None else frozenset[str]()
         moves = sorted(
             (m.ended_s, m.ended_s - m.created_s)
             for m in self._control_plane.migrations
-            if m.vmi_uid == pod.vmi_uid and m.vmim_uid in known and m.ended_s is not None
+            if m.vmi_uid == pod.vmi_uid and m.vmim_uid in self._knowledge.succeeded and m.ended_s is not None
         )
         cooldown, now_s = self._policy.evictions.cooldown, self._agenda.now_s
         moves = [move for move in moves if move[0] > now_s - cooldown.window.total_seconds() + _API_SECOND_S]

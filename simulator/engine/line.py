@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from controller.evictions.entry import REQUEST_WITHIN
 from informers.errors import NoAnswer, Unreachable
 from simulator.agenda import Agenda
-from simulator.kubevirt.control_plane import ControlPlane, EvictionAnswer
+from simulator.kubevirt.control_plane import ControlPlane
+from simulator.kubevirt.evictions import EvictionAnswer
 from simulator.kubevirt.objectstore import NODE, Json, ObjectStore, at
-from simulator.record import AskedBy
+from simulator.scenario.cluster_schema import bounds
 from simulator.scenario.schema import Api
 
 _NO_ANSWER = EvictionAnswer(0, "no answer came")
 
 
 class Line:
-    """Stands before control plane and store, with the methods of theirs that the ports use.
+    """Stands before control plane and store, with what the ports ask of them.
 
     ``api`` says what the way is like, and may be replaced at any time. ``wait`` lets so many seconds of the world pass
     while a request is under way, and the other handlers work. ``patched`` is told a node's taints before and after each
@@ -44,23 +45,19 @@ class Line:
         self.troubled_s = float("-inf")
         """When a request or an answer was last lost."""
 
-    def evict(
-        self,
-        namespace: str,
-        pod: str,
-        *,
-        dry_run: bool,
-        uid: str = "",
-        requested_by: str = "",
-        asked_by: AskedBy = "other",
-    ) -> EvictionAnswer:
+    def evict(self, namespace: str, pod: str, uid: str, *, dry_run: bool) -> EvictionAnswer:
         """Status 0: no answer came."""
         answers: list[EvictionAnswer] = []
 
         def arrive() -> None:
             answers.append(
                 self._control_plane.evict(
-                    namespace, pod, dry_run=dry_run, uid=uid, requested_by=requested_by, asked_by=asked_by
+                    namespace,
+                    pod,
+                    dry_run=dry_run,
+                    uid=uid,
+                    requested_by="sigs.k8s.io/descheduler",
+                    asked_by="rebalancer",
                 )
             )
 
@@ -89,12 +86,12 @@ class Line:
             raise Unreachable("connection refused")
         return self._store.get(kind, namespace, name)
 
-    def replace_taints(self, node: str, expected_resource_version: str, taints: Sequence[Json]) -> bool:
+    def replace_taints(self, node: str, expected_resource_version: str, taints: list[Json]) -> bool:
         """As of the control plane. Raises ``Unreachable``, or ``NoAnswer``, though it was carried out."""
         if self._lost(self.api.lost_request_probability):
             raise Unreachable("connection refused")
         before = at(self._store.get(NODE, "", node) or {}, "spec", "taints") or ()
-        done = self._control_plane.replace_taints(node, expected_resource_version, list(taints))
+        done = self._control_plane.replace_taints(node, expected_resource_version, taints)
         self._patched(node, before, at(self._store.get(NODE, "", node) or {}, "spec", "taints") or ())
         if self._lost(self.api.lost_answer_probability):
             raise NoAnswer("no answer came")
@@ -102,9 +99,7 @@ class Line:
 
     def _way_s(self) -> float:
         """Nothing is drawn where nothing is asked for: then a run is what it is without a line."""
-        seconds = self.api.answer_seconds
-        longest_s = seconds[1] if isinstance(seconds, tuple) else seconds
-        shortest_s = seconds[0] if isinstance(seconds, tuple) else seconds
+        shortest_s, longest_s = bounds(self.api.answer_seconds)
         return self._rng.uniform(shortest_s, longest_s) / 2 if longest_s > 0 else 0.0
 
     def _lost(self, probability: float) -> bool:

@@ -9,7 +9,8 @@ from simulator.build import build
 from simulator.engine.ports import AgendaClock, BrokenInvariant, SimulatedMetrics
 from simulator.engine.run import Run, policy_for, rebalance
 from simulator.engine.watches import streams
-from simulator.scenario.loading import ScenarioErrors, load_scenario
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.loading import load_scenario
 from simulator.seeds import plain_random
 
 

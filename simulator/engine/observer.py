@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from controller.cluster.objects import Node
 from controller.evictions.answers import EvictionAnswer
-from controller.evictions.entry import Entry, Phase
+from controller.evictions.entry import Entry, Phase, VmKey
 from controller.evictions.plan import Plan
 from controller.evictions.views import Alarm
 from controller.taints.desired import PREFIX
@@ -111,6 +111,9 @@ class RunObserver:
     def alarmed(self, alarm: Alarm, entry: Entry) -> None:
         self.alarm = alarm
         self._log.add("alarm", vm=str(entry.vm), reason=alarm.reason)
+
+    def foreign_mark(self, vm: VmKey) -> None:
+        self._log.add("foreign mark", vm=str(vm))
 
     def tainting(self, node: Node, keys: frozenset[str]) -> None:
         self._log.add("tainting", node=node.name, keys=sorted(keys))

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
 import msgspec
 
@@ -13,11 +12,10 @@ from controller.evictions.entry import VmKey
 from controller.policy.model import Metrics
 from controller.utilization.reading import Answer, MetricsError, Sample
 from simulator.agenda import EPOCH, Agenda
-from simulator.kubevirt.control_plane import EvictionAnswer as SimulatedAnswer
-from simulator.kubevirt.objectstore import VMI, Json, NotFound
+from simulator.engine.line import Line
+from simulator.kubevirt.objectstore import VMI, NotFound
 from simulator.metrics.recorded import NODE_SERIES, VM_SERIES, RecordedMetrics
 from simulator.metrics.trouble import MetricsOutage, MetricTroubles
-from simulator.record import AskedBy
 
 EPOCH_S = EPOCH.timestamp()
 _TIMESTAMP = re.compile(r"timestamp\((.*)\)")
@@ -83,70 +81,41 @@ class SimulatedMetrics:
             samples, warnings = self._troubles.apply(series, samples, self._agenda.now_s)
         except MetricsOutage as error:
             raise MetricsError(str(error)) from error
-        if wrapped:
-            return Answer([Sample(labels, EPOCH_S + at_s) for labels, _, at_s in samples], tuple(warnings))
-        return Answer(samples, tuple(warnings))
-
-
-class ApiServer(Protocol):
-    """What the ports ask of the simulated cluster, which may lie at the end of an unreliable line."""
-
-    def evict(
-        self,
-        namespace: str,
-        pod: str,
-        *,
-        dry_run: bool,
-        uid: str = "",
-        requested_by: str = "",
-        asked_by: AskedBy = "other",
-    ) -> SimulatedAnswer: ...
-
-    def replace_taints(self, node: str, expected_resource_version: str, taints: list[Json]) -> bool: ...
-
-
-class Objects(Protocol):
-    def get(self, kind: str, namespace: str, name: str) -> Json | None: ...
+        asked = [Sample(labels, EPOCH_S + at_s if wrapped else value) for labels, value, at_s in samples]
+        return Answer(asked, tuple(warnings))
 
 
 class SimulatedEvictions:
     """The eviction subresource. ``check`` hears of every real request before it is sent."""
 
-    def __init__(self, control_plane: ApiServer, store: Objects, check: Callable[[Pod], None]) -> None:
-        self._control_plane = control_plane
-        self._store = store
+    def __init__(self, line: Line, check: Callable[[Pod], None]) -> None:
+        self._line = line
         self._check = check
 
     def evict(self, pod: Pod, *, dry_run: bool) -> EvictionAnswer:
         if not dry_run:
             self._check(pod)
-        answer = self._control_plane.evict(
-            pod.metadata.namespace,
-            pod.metadata.name,
-            dry_run=dry_run,
-            uid=pod.metadata.uid,
-            requested_by="sigs.k8s.io/descheduler",
-            asked_by="rebalancer",
-        )
+        metadata = pod.metadata
+        answer = self._line.evict(metadata.namespace, metadata.name, metadata.uid, dry_run=dry_run)
         wait = timedelta(seconds=answer.retry_after_s) if answer.retry_after_s is not None else None
         return interpret(answer.status, answer.message, wait)
 
     def read_vmi(self, vm: VmKey) -> Vmi | None:
-        found = self._store.get(VMI, vm.namespace, vm.name)
+        found = self._line.get(VMI, vm.namespace, vm.name)
         return msgspec.convert(found, Vmi) if found is not None else None
 
 
 class SimulatedPatcher:
     """Node patches, guarded by the resourceVersion that was read."""
 
-    def __init__(self, control_plane: ApiServer, check: Callable[[Node], None]) -> None:
-        self._control_plane = control_plane
+    def __init__(self, line: Line, check: Callable[[Node], None]) -> None:
+        self._line = line
         self._check = check
 
     def replace_taints(self, node: Node, taints: Sequence[Taint]) -> bool:
         self._check(node)
         wanted = [msgspec.to_builtins(taint) for taint in taints]
         try:
-            return self._control_plane.replace_taints(node.name, node.metadata.resource_version, wanted)
+            return self._line.replace_taints(node.name, node.metadata.resource_version, wanted)
         except NotFound:
             return False

@@ -100,7 +100,9 @@ class Programs:
         self._agenda = simulation.agenda
         self.log = EventLog(self._agenda)
         simulation.store.subscribe(self.log.changed)
-        self.invariants = Invariants(policy, simulation.control_plane, self._agenda, command)
+        self.invariants = Invariants(
+            policy, simulation.control_plane, simulation.store, self._agenda, command
+        )
         self.observer = RunObserver(self._agenda, self.log, self.invariants)
         self._clock = AgendaClock(simulation.agenda)
         self._metrics = SimulatedMetrics(simulation.metrics, simulation.troubles, simulation.agenda)
@@ -239,13 +241,12 @@ class Programs:
 
     def _begin_descheduler(self, rng: random.Random) -> Life:
         caches = ClusterCaches()
-        self.invariants.know(caches, self._simulation.store, self.line.open_requests)
         life = Life(self._simulation, caches.informers(), rng)
-        self.invariants.complete_s = lambda: life.complete_s
+        self.invariants.know(caches, lambda: life.complete_s, self.line.open_requests)
         descheduler = Descheduler(
             caches,
             self._metrics,
-            SimulatedEvictions(self.line, self.line, self.invariants.before_eviction),
+            SimulatedEvictions(self.line, self.invariants.before_eviction),
             self._heard(caches),
             lambda: self._policy,
             self._clock,
@@ -261,6 +262,7 @@ class Programs:
             return self.observer
         process = f"simulated {self._births[DESCHEDULER]}"
         return DescheduleFanout(
+            self._clock,
             self.observer,
             Tracer(caches, self._clock, self._tell, process, lambda: self._killed_at),
         )

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from controller.policy.model import Policy
+from controller.policy.model import Mode, Policy
+from controller.policy.parse import parse_policy
 from controller.policy.render import policy_yaml
 from controller.telemetry.spans import Span
 from simulator.baseline import IN_ALL, PER_NODE, PREFIX, SERIES, Baseline
 from simulator.build import Simulation, build
-from simulator.engine.befall import befall, policy_for
+from simulator.engine.befall import befall, differing
 from simulator.engine.events import EventLog
 from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Programs
 from simulator.engine.sampler import NO_OPINION, Opinion, Sampler
@@ -18,8 +19,6 @@ from simulator.metrics.recorded import Sample
 from simulator.record import CooldownInfo, LimitsInfo, NodeInfo, RunRecord
 from simulator.scenario.schema import Scenario
 from simulator.seeds import plain_random
-
-__all__ = ["Finished", "Run", "policy_for", "rebalance", "run", "run_baseline"]
 
 Progress = Callable[[float], None]
 """Called now and then with the simulated seconds that have passed."""
@@ -49,6 +48,16 @@ class Finished:
     errors: tuple[str, ...] = ()
     """What handlers raised; their keys came again."""
     spans: tuple[Span, ...] = ()
+
+
+def policy_for(scenario: Scenario, text: str | None = None, source: str = "scenario policy") -> Policy:
+    """The policy of a run: the given text, or the default with the scenario's differences.
+
+    Automatic unless it says otherwise: on a simulated cluster that is what people want to see. Raises ``PolicyErrors``.
+    """
+    if text is None:
+        return differing(scenario.policy, source)
+    return parse_policy(text, source=source, default_mode=Mode.AUTOMATIC)
 
 
 @contextmanager

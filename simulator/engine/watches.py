@@ -41,9 +41,8 @@ class Stream:
         self._rng = rng
         self._last_due_s = 0.0
         self._selected: set[str] = set()
-        self._held: list[Callable[[], None]] | None = (
-            None  # what has arrived since it stalled; None: it does not
-        )
+        self._held: list[Callable[[], None]] | None = None
+        """What has arrived since it stalled; ``None``: it does not."""
         self._listed = 0  # what was on its way when it was listed belongs to the watch before
         self._complete_s = 0.0
 

@@ -26,8 +26,6 @@ from simulator.kubevirt.pods import Pods
 from simulator.record import AskedBy, MigrationRecord, ShutdownRecord
 from simulator.specs import NodeSpec, VmSpec
 
-__all__ = ["ControlPlane", "EvictionAnswer", "KubeVirtOptions"]
-
 
 class ControlPlane:
     """A KubeVirt cluster's control plane over a world and an object store.

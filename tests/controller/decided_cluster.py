@@ -34,7 +34,7 @@ class DecidedCluster(ControlledCluster):
             self.caches,
             self.metrics,
             self.api,
-            DescheduleFanout(self.observer, self.log),
+            DescheduleFanout(self.clock, self.observer, self.log),
             lambda: self.policy,
             self.clock,
         )

@@ -167,6 +167,7 @@ class RecordingObserver:
     answers: list[tuple[str, Verdict, bool]] = field(default_factory=list)
     transitions: list[tuple[str, Phase | None, Phase | None]] = field(default_factory=list)
     alarms: list[Alarm] = field(default_factory=list)
+    foreign: list[VmKey] = field(default_factory=list)
     metric_failures: list[str] = field(default_factory=list)
     failures: list[tuple[object, Exception, timedelta]] = field(default_factory=list)
     wished: list[tuple[str, frozenset[str]]] = field(default_factory=list)
@@ -193,6 +194,9 @@ class RecordingObserver:
 
     def alarmed(self, alarm: Alarm, entry: Entry) -> None:
         self.alarms.append(alarm)
+
+    def foreign_mark(self, vm: VmKey) -> None:
+        self.foreign.append(vm)
 
     def metrics_failed(self, reason: str) -> None:
         self.metric_failures.append(reason)

@@ -1,4 +1,4 @@
-"""An emitter, everything that it may be told, and what comes out of it."""
+"""What makes metrics and lines, everything that it may be told, and what comes out of it."""
 
 from dataclasses import dataclass, field, replace
 
@@ -16,11 +16,11 @@ from controller.taints.desired import EFFECT, OVER
 from controller.telemetry.calls import note_calls
 from controller.telemetry.collect import Readings, of_informers, of_lease, of_queue, of_taints
 from controller.telemetry.emit import Emitter
+from controller.telemetry.meter import Meter
 from controller.telemetry.names import Metrics
 from controller.utilization.classify import NodeClass
 from controller.utilization.reading import Dropped
 from informers.durations import Durations
-from informers.errors import Unreachable
 from informers.reflector import ReflectorStatistics
 from informers.testing import ManualClock
 from informers.transport import Answered
@@ -46,7 +46,7 @@ INFORMER = ReflectorStatistics("nodes", True, True, 12, 2, 3, 40, {}, "", 1.0)
 
 @dataclass
 class Seen:
-    """An emitter, and what comes out of it."""
+    """A meter and an emitter, and what comes out of them."""
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(START))
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -54,7 +54,8 @@ class Seen:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(self.registry)
-        self.emitter = Emitter(self.metrics, self.clock, self.alarms.append)
+        self.meter = Meter(self.metrics, self.clock)
+        self.emitter = Emitter(self.clock, self.alarms.append)
 
     @property
     def page(self) -> str:
@@ -79,30 +80,30 @@ def at_rest(name: str = "node-1", code: str = "NoUsefulMove") -> Plan:
     return Plan(name, START, verdict(name), slots(), rest=Reason(code, "nothing helps"), passed_over=passed)
 
 
-def say_everything(emitter: Emitter) -> None:
+def say_everything(told: Meter | Emitter) -> None:
     """Everything that a program tells its observer, once."""
-    emitter.metrics_failed("503")
-    emitter.failed("key", ValueError("odd"), MINUTE)
-    emitter.refreshed(
+    told.metrics_failed("503")
+    told.failed("key", ValueError("odd"), MINUTE)
+    told.refreshed(
         replace(snapshot({"node-1": 0.7}), dropped=(Dropped(QUERY, "x", "NaN"),), warnings=("partial",))
     )
-    emitter.classified(classification(verdict("node-1"), verdict('odd"\n\\name', NodeClass.UNDER)))
-    emitter.planned(at_rest())
+    told.classified(classification(verdict("node-1"), verdict('odd"\n\\name', NodeClass.UNDER)))
+    told.planned(at_rest())
     for dry_run in (True, False):
-        emitter.answered(entry(), EvictionAnswer(Verdict.TRIGGERED, "triggered"), dry_run=dry_run)
-    emitter.transition(None, entry())
-    emitter.transition(entry(phase=Phase.RUNNING), entry(phase=Phase.GONE))
-    emitter.alarmed(Alarm("down", "digest-1"), entry())
-    emitter.tainting(node("node-1"), frozenset({"a"}))
-    emitter.informer_failed("nodes", Unreachable("connection refused"))
-    emitter.foreign_mark(VmKey("vms", "vm-1"))
-    emitter.policy_changed(POLICY, valid=True)
-    emitter.show_ledger(lambda: view(entry()), lambda: POLICY)
+        told.answered(entry(), EvictionAnswer(Verdict.TRIGGERED, "triggered"), dry_run=dry_run)
+    told.transition(None, entry())
+    told.transition(entry(phase=Phase.RUNNING), entry(phase=Phase.GONE))
+    told.alarmed(Alarm("down", "digest-1"), entry())
+    told.tainting(node("node-1"), frozenset({"a"}))
+    told.foreign_mark(VmKey("vms", "vm-1"))
 
 
 def show_everything(seen: Seen) -> None:
     """Everything that is read off its owners; what is said, too."""
-    say_everything(seen.emitter)
+    say_everything(seen.meter)
+    seen.meter.informer_failed("nodes")
+    seen.meter.policy_changed(POLICY, valid=True)
+    seen.meter.show_ledger(lambda: view(entry()), lambda: POLICY)
     note_calls(seen.metrics, Answered("GET", "/api/v1/nodes", False, 200, 0.1))
     tainted = node("node-1", taints=(Taint(OVER, "", EFFECT),))
     readings = (*of_queue("decisions", QUEUE), *of_informers([INFORMER]), *of_lease(3), *of_taints([tainted]))

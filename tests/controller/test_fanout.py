@@ -40,20 +40,19 @@ def test_everything_reaches_everybody_though_one_fails(
     for name, (given, named) in calls.items():
         getattr(broken, name).side_effect = RuntimeError("no space left")
         with caplog.at_level(logging.ERROR):
-            getattr(fanout(broken, sound), name)(*given, **named)
+            getattr(fanout(ManualClock(START), broken, sound), name)(*given, **named)
         getattr(sound, name).assert_called_once_with(*given, **named)
         assert "an observer failed" in caplog.text
         caplog.clear()
 
 
 def test_the_same_fault_is_said_once_an_hour(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An observer may be told something many times a second, and its fault may be there each time."""
     clock = ManualClock(START)
-    monkeypatch.setattr("controller.telemetry.fanout._clock", clock)
     broken = Mock(spec=DescheduleObserver)
-    heard = DescheduleFanout(broken, Mock(spec=DescheduleObserver))
+    heard = DescheduleFanout(clock, broken, Mock(spec=DescheduleObserver))
     faults = [RuntimeError("no space left"), ValueError("odd")]
     broken.refreshing.side_effect = faults * 10
     broken.metrics_failed.side_effect = RuntimeError("no space left")
@@ -68,4 +67,4 @@ def test_the_same_fault_is_said_once_an_hour(
 
 
 def test_no_observer_is_no_trouble() -> None:
-    DescheduleFanout().failed("key", RuntimeError(), timedelta(seconds=1))
+    DescheduleFanout(ManualClock(START)).failed("key", RuntimeError(), timedelta(seconds=1))

@@ -15,8 +15,7 @@ from controller.evictions.entry import ENDED, Phase
 from controller.evictions.ledger import Ledger
 from controller.evictions.views import Alarm
 from controller.policy.model import Mode
-from controller.telemetry.emit import Emitter
-from controller.telemetry.meter import misplaced
+from controller.telemetry.meter import Meter, misplaced
 from controller.telemetry.names import Kind
 from controller.utilization.classify import NodeClass
 from controller.utilization.reading import NodeLoad, VmLoad
@@ -49,7 +48,7 @@ def seen() -> Seen:
 
 
 def test_the_page_is_read_by_a_real_parser_with_odd_names_intact(seen: Seen) -> None:
-    say_everything(seen.emitter)
+    say_everything(seen.meter)
     assert ('odd"\n\\name',) in seen.series("node_class")
     families = {family.name for family in text_string_to_metric_families(seen.page)}
     assert {name.name for name in seen.registry.collect()} <= families
@@ -79,46 +78,53 @@ def test_every_metric_is_listed_with_its_kind_labels_and_meaning(seen: Seen) -> 
     assert {family.kind for family in listed.values()} == set(Kind)
 
 
+def test_failures_are_counted_each_time(seen: Seen) -> None:
+    """A line says them once an hour; a rate is made of the counts."""
+    for name in ("nodes", "nodes", "vmis"):
+        seen.meter.informer_failed(name)
+        seen.meter.failed("key", ValueError("odd"), MINUTE)
+    assert seen.series("informer_errors_total") == {("nodes",): 2.0, ("vmis",): 1.0}
+    assert seen.series("handler_errors_total") == {(): 3.0}
+
+
 def test_metrics_are_infinitely_old_before_there_are_any_so_that_the_alert_fires(seen: Seen) -> None:
     assert seen.series("metrics_age_seconds") == {(): math.inf}
     assert "vm_rebalancer_metrics_age_seconds +Inf\n" in seen.page
 
 
 def test_the_age_of_metrics_grows_until_the_next_refresh_that_brings_some(seen: Seen) -> None:
-    seen.emitter.refreshed(snapshot())
+    seen.meter.refreshed(snapshot())
     seen.clock.advance(MINUTE)
-    seen.emitter.metrics_failed("503")
+    seen.meter.metrics_failed("503")
     assert seen.series("metrics_age_seconds") == {(): 60.0}
     assert seen.series("refresh_failures_total") == {(): 1.0}
-    seen.emitter.refreshed(snapshot())
+    seen.meter.refreshed(snapshot())
     assert seen.series("metrics_age_seconds") == {(): 0.0}
 
 
 def test_the_age_of_metrics_does_not_jump_with_the_wall_clock(seen: Seen) -> None:
     """``taken_at`` is wall-clock time, which somebody may set back."""
-    seen.emitter.refreshed(snapshot(taken_at=START + 5 * HOUR))
+    seen.meter.refreshed(snapshot(taken_at=START + 5 * HOUR))
     assert seen.series("metrics_age_seconds") == {(): 0.0}
 
 
 def test_coverage_is_no_number_before_the_first_classification(seen: Seen) -> None:
     """A soft-tainter, or a replica that stands by, would look as if no node had a value."""
     assert math.isnan(seen.series("metrics_coverage_ratio")[()])
-    seen.emitter.classified(classification(verdict()))
+    seen.meter.classified(classification(verdict()))
     assert seen.series("metrics_coverage_ratio") == {(): 1.0}
 
 
 def test_series_of_a_node_that_has_gone_disappear(seen: Seen) -> None:
-    seen.emitter.classified(classification(verdict("node-1"), verdict("node-2", NodeClass.UNDER)))
-    seen.emitter.classified(classification(verdict("node-2", NodeClass.UNDER)))
+    seen.meter.classified(classification(verdict("node-1"), verdict("node-2", NodeClass.UNDER)))
+    seen.meter.classified(classification(verdict("node-2", NodeClass.UNDER)))
     assert seen.series("node_class") == {("node-2",): 0.0}
     assert set(seen.series("node_value")) == {("node-2", QUERY)}
 
 
 def test_a_value_that_is_missing_now_is_not_shown_as_it_was(seen: Seen) -> None:
-    seen.emitter.classified(classification(verdict("node-1"), verdict("node-2")))
-    seen.emitter.classified(
-        classification(verdict("node-1", NodeClass.UNKNOWN, values={}), verdict("node-2"))
-    )
+    seen.meter.classified(classification(verdict("node-1"), verdict("node-2")))
+    seen.meter.classified(classification(verdict("node-1", NodeClass.UNKNOWN, values={}), verdict("node-2")))
     assert seen.series("node_class") == {("node-1",): -1.0, ("node-2",): 2.0}
     assert set(seen.series("node_value")) == {("node-2", QUERY)}
 
@@ -128,14 +134,14 @@ def test_series_of_a_query_that_the_policy_no_longer_has_disappear(seen: Seen) -
     after = replace(
         before, limits={"new": before.limits[QUERY]}, nodes={"node-1": verdict(values={"new": 0.4})}
     )
-    seen.emitter.classified(before)
-    seen.emitter.classified(after)
+    seen.meter.classified(before)
+    seen.meter.classified(after)
     assert set(seen.series("node_value")) == {("node-1", "new")}
     assert set(seen.series("node_threshold")) == {("new", "under"), ("new", "over")}
 
 
 def test_ends_and_answers_are_counted_by_their_kind(seen: Seen) -> None:
-    say_everything(seen.emitter)
+    say_everything(seen.meter)
     assert seen.counted("migrations_ended_total") == {("us", "Gone"): 1.0}
     assert seen.counted("evictions_total") == {("Triggered",): 1.0}
     assert seen.counted("eviction_dry_runs_total") == {("Triggered",): 1.0}
@@ -152,22 +158,22 @@ STEPS = st.one_of(
 )
 
 
-def take_step(ledger: Ledger, emitter: Emitter, step: str, vm: str, phase: Phase) -> None:
+def take_step(ledger: Ledger, meter: Meter, step: str, vm: str, phase: Phase) -> None:
     """As the descheduler's handlers do. ``restart``: the ledger is made anew, and nobody is told."""
     present = next((e for e in ledger.view().entries if e.vm.name == vm), None)
     if step == "restart":
         ledger.replace_all([entry("vm-1", phase=phase), entry("vm-2", phase=Phase.RUNNING)], [])
     elif step == "adopt":
         if ledger.adopt(entry(vm, phase=phase)):
-            emitter.transition(None, entry(vm, phase=phase))
+            meter.transition(None, entry(vm, phase=phase))
     elif present is not None and step == "observe":
         if ledger.observe(present, after := replace(present, phase=phase)):
-            emitter.transition(present, after)
+            meter.transition(present, after)
     elif present is not None and step == "release":
         if ledger.release(present.pod_uid):
-            emitter.transition(present, None)
+            meter.transition(present, None)
     elif present is not None and (unknown := ledger.lose_answer(present.pod_uid)) is not None:
-        emitter.transition(present, unknown)
+        meter.transition(present, unknown)
 
 
 @given(st.lists(STEPS, max_size=12))
@@ -176,9 +182,9 @@ def test_what_is_on_the_move_is_what_the_ledger_holds_whatever_happened(
 ) -> None:
     seen = Seen()
     ledger = Ledger(seen.clock)
-    seen.emitter.show_ledger(ledger.view, lambda: POLICY)
+    seen.meter.show_ledger(ledger.view, lambda: POLICY)
     for step, vm, phase in steps:
-        take_step(ledger, seen.emitter, step, vm, phase)
+        take_step(ledger, seen.meter, step, vm, phase)
         phases = [e.phase for e in ledger.view().entries]
         expected = {(str(phase),): float(phases.count(phase)) for phase in OPEN_PHASES}
         (family,) = seen.metrics.in_flight.collect()
@@ -188,7 +194,7 @@ def test_what_is_on_the_move_is_what_the_ledger_holds_whatever_happened(
 def test_the_alarm_is_shown_while_it_stops_the_evicting_and_not_longer(seen: Seen) -> None:
     """With or without a Lease: it is the ledger's alarm under the policy in force that stops it."""
     ledger, now = Ledger(seen.clock), [POLICY]
-    seen.emitter.show_ledger(ledger.view, lambda: now[0])
+    seen.meter.show_ledger(ledger.view, lambda: now[0])
     assert seen.series("shutdown_alarm") == {(): 0.0}
     ledger.raise_alarm(Alarm("a VM went down", POLICY.digest))
     assert seen.series("shutdown_alarm") == {(): 1.0}
@@ -225,16 +231,16 @@ def test_a_move_from_above_the_average_to_below_it_takes_off_what_it_carries(
 
 
 def test_imbalance_is_shown_of_nodes_whose_load_and_size_are_known(seen: Seen) -> None:
-    seen.emitter.show_nodes(cluster("node-1", "node-2"))
+    seen.meter.show_nodes(cluster("node-1", "node-2"))
     loads = {"node-1": load(64.0, 64 * GIB), "node-2": load(0.0, 64 * GIB), "gone": load(64.0, 0.0)}
-    seen.emitter.refreshed(snapshot({}, loads=loads))
-    seen.emitter.classified(classification(verdict("node-1"), verdict("node-2"), verdict("unmeasured")))
+    seen.meter.refreshed(snapshot({}, loads=loads))
+    seen.meter.classified(classification(verdict("node-1"), verdict("node-2"), verdict("unmeasured")))
     assert seen.series("load_misplaced_nodes") == {("cpu",): 0.5, ("memory",): 0.0}
 
 
 def test_without_measured_loads_there_is_no_imbalance_rather_than_none(seen: Seen) -> None:
-    seen.emitter.show_nodes(cluster("node-1"))
-    seen.emitter.classified(classification(verdict("node-1")))
+    seen.meter.show_nodes(cluster("node-1"))
+    seen.meter.classified(classification(verdict("node-1")))
     assert seen.series("load_misplaced_nodes") == {}
 
 
@@ -248,21 +254,21 @@ def test_without_measured_loads_there_is_no_imbalance_rather_than_none(seen: See
 def test_what_an_arrival_has_taken_away_counts_for_what_its_source_had_most_of(
     seen: Seen, source: NodeLoad, expected: dict[tuple[str, ...], float]
 ) -> None:
-    seen.emitter.show_nodes(cluster("node-1"))
-    seen.emitter.refreshed(snapshot({}, loads={"node-1": source}))
+    seen.meter.show_nodes(cluster("node-1"))
+    seen.meter.refreshed(snapshot({}, loads={"node-1": source}))
     running = entry(phase=Phase.RUNNING, load=VmLoad(4.0, 8 * GIB))
     settling = replace(running, phase=Phase.SETTLING, ended_at=START + MINUTE)
-    seen.emitter.transition(running, settling)
+    seen.meter.transition(running, settling)
     assert seen.series("load_moved_nodes_total") == expected
-    seen.emitter.transition(running, replace(settling, ours=False))
+    seen.meter.transition(running, replace(settling, ours=False))
     assert seen.series("load_moved_nodes_total") == expected, "that was not us"
 
 
 def test_how_long_a_migration_took_and_how_long_the_metrics_needed_to_show_it(seen: Seen) -> None:
     running = entry(phase=Phase.RUNNING)
     settling = replace(running, phase=Phase.SETTLING, ended_at=running.opened_at + 3 * MINUTE)
-    seen.emitter.transition(running, settling)
-    seen.emitter.transition(
+    seen.meter.transition(running, settling)
+    seen.meter.transition(
         settling, replace(settling, phase=Phase.DONE, changed_at=running.opened_at + 5 * MINUTE)
     )
     assert seen.series("migration_duration_seconds_sum") == {("us",): 180.0}
@@ -272,23 +278,23 @@ def test_how_long_a_migration_took_and_how_long_the_metrics_needed_to_show_it(se
 def test_failed_attempts_are_counted_each_once(seen: Seen) -> None:
     running = entry(phase=Phase.RUNNING)
     failed = replace(running, phase=Phase.RETRYING, attempts_failed=2)
-    seen.emitter.transition(running, failed)
-    seen.emitter.transition(failed, replace(failed, target="node-3"))
+    seen.meter.transition(running, failed)
+    seen.meter.transition(failed, replace(failed, target="node-3"))
     assert seen.series("migration_attempts_failed_total") == {(): 2.0}
 
 
 def test_what_a_predecessor_has_counted_is_not_counted_again(seen: Seen) -> None:
     """At a start, what is on the move and what settles is read off the cluster."""
-    seen.emitter.show_nodes(cluster("node-1"))
-    seen.emitter.refreshed(snapshot({}, loads={"node-1": load(60.0, 64 * GIB)}))
+    seen.meter.show_nodes(cluster("node-1"))
+    seen.meter.refreshed(snapshot({}, loads={"node-1": load(60.0, 64 * GIB)}))
     retrying = entry("vm-1", phase=Phase.RETRYING, attempts_failed=2)
     settling = entry("vm-2", phase=Phase.SETTLING, changed_at=START + HOUR, ended_at=START + MINUTE)
-    seen.emitter.transition(None, retrying)
-    seen.emitter.transition(None, settling)
+    seen.meter.transition(None, retrying)
+    seen.meter.transition(None, settling)
     assert seen.series("migration_attempts_failed_total") == {(): 0.0}
     assert seen.series("migration_duration_seconds_count") == {}
     assert seen.counted("load_moved_nodes_total") == {}
-    seen.emitter.transition(retrying, replace(retrying, attempts_failed=3))
+    seen.meter.transition(retrying, replace(retrying, attempts_failed=3))
     assert seen.series("migration_attempts_failed_total") == {(): 1.0}
 
 
@@ -296,7 +302,7 @@ def test_an_arrival_of_others_that_has_just_been_seen_is_counted(seen: Seen) -> 
     """Its migration was over between two looks, so it is taken up when it has arrived."""
     at = START + MINUTE
     arrived = entry(phase=Phase.SETTLING, changed_at=at, ended_at=at)
-    seen.emitter.transition(None, replace(arrived, ours=False))
+    seen.meter.transition(None, replace(arrived, ours=False))
     assert seen.series("migration_duration_seconds_count") == {("others",): 1.0}
 
 
@@ -304,7 +310,7 @@ def test_an_arrival_of_others_that_has_just_been_seen_is_counted(seen: Seen) -> 
 
 
 def test_nodes_are_counted_by_class_with_zeros(seen: Seen) -> None:
-    seen.emitter.classified(classification(verdict("node-1"), verdict("node-2")))
+    seen.meter.classified(classification(verdict("node-1"), verdict("node-2")))
     assert seen.series("nodes") == {("unknown",): 0.0, ("under",): 0.0, ("appropriate",): 0.0, ("over",): 2.0}
 
 
@@ -313,8 +319,8 @@ def test_nodes_are_counted_by_class_with_zeros(seen: Seen) -> None:
 
 def test_the_policy_in_force_is_shown_and_no_other(seen: Seen) -> None:
     assert seen.series("policy_valid") == {(): 0.0}
-    seen.emitter.policy_changed(POLICY, valid=True)
-    seen.emitter.policy_changed(policy(mode=Mode.PREDICTIVE, digest="digest-2"), valid=False)
+    seen.meter.policy_changed(POLICY, valid=True)
+    seen.meter.policy_changed(policy(mode=Mode.PREDICTIVE, digest="digest-2"), valid=False)
     assert seen.series("policy_info") == {("digest-2", "Predictive"): 1.0}
     assert seen.series("policy_valid") == {(): 0.0}
 
@@ -323,7 +329,7 @@ def test_the_policy_in_force_is_shown_and_no_other(seen: Seen) -> None:
 
 
 def test_upstream_dashboards_see_the_query_as_their_one_resource(seen: Seen) -> None:
-    seen.emitter.classified(
+    seen.meter.classified(
         classification(
             verdict("node-1", values={QUERY: 0.7}), verdict("node-2", NodeClass.UNKNOWN, values={})
         )
@@ -338,22 +344,22 @@ def test_upstream_dashboards_see_the_query_as_their_one_resource(seen: Seen) -> 
 
 def test_several_queries_are_several_resources_upstream(seen: Seen) -> None:
     one = classification(verdict("node-1", values={QUERY: 0.7, "io": 0.1}))
-    seen.emitter.classified(replace(one, limits={**one.limits, "io": one.limits[QUERY]}))
+    seen.meter.classified(replace(one, limits={**one.limits, "io": one.limits[QUERY]}))
     assert set(seen.series("node_utilization_value", LOW)) == {("node-1", QUERY), ("node-1", "io")}
 
 
 def test_the_upstream_mode_is_unknown_before_there_is_a_policy(seen: Seen) -> None:
     assert math.isnan(seen.series("threshold_mode", LOW)[()])
-    seen.emitter.policy_changed(POLICY, valid=True)
+    seen.meter.policy_changed(POLICY, valid=True)
     assert seen.series("threshold_mode", LOW) == {(): 0.0}
-    seen.emitter.policy_changed(policy(thresholds=thresholds(bounds=deviation())), valid=True)
+    seen.meter.policy_changed(policy(thresholds=thresholds(bounds=deviation())), valid=True)
     assert seen.series("threshold_mode", LOW) == {(): 1.0}
 
 
 def test_upstream_dashboards_see_evictions_as_success_or_error_and_no_dry_runs(seen: Seen) -> None:
     for answer in (Verdict.TRIGGERED, Verdict.NOT_MIGRATABLE):
         for dry_run in (True, False):
-            seen.emitter.answered(entry(), EvictionAnswer(answer, ""), dry_run=dry_run)
+            seen.meter.answered(entry(), EvictionAnswer(answer, ""), dry_run=dry_run)
     labels = ("LowNodeUtilization", "vm-rebalancer", entry().vm.namespace, entry().source)
     shown = {frozenset(found): value for found, value in seen.series("pods_evicted_total", UPSTREAM).items()}
     assert shown == {frozenset({"success", *labels}): 1.0, frozenset({"error", *labels}): 1.0}

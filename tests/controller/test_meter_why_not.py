@@ -23,31 +23,31 @@ def seen() -> Seen:
 
 def test_why_not_is_shown_as_of_the_last_look_at_each_node_that_is_still_over_utilised(seen: Seen) -> None:
     both = classification(verdict("node-1"), verdict("node-2"))
-    seen.emitter.classified(both)
+    seen.meter.classified(both)
     for name in ("node-1", "node-1", "node-2"):
-        seen.emitter.planned(at_rest(name))
+        seen.meter.planned(at_rest(name))
     assert seen.series("why_not_vms") == {("Cooling",): 2.0}
     assert seen.series("why_not_nodes") == {("NoUsefulMove",): 2.0}
-    seen.emitter.classified(classification(verdict("node-1", NodeClass.UNDER), verdict("node-2")))
+    seen.meter.classified(classification(verdict("node-1", NodeClass.UNDER), verdict("node-2")))
     assert seen.series("why_not_vms") == {("Cooling",): 1.0}
-    seen.emitter.planned(replace(at_rest("node-2"), passed_over=(passed("Pinned"),)))
+    seen.meter.planned(replace(at_rest("node-2"), passed_over=(passed("Pinned"),)))
     assert seen.series("why_not_vms") == {("Pinned",): 1.0}
 
 
 def test_while_the_gate_is_closed_the_vms_are_as_they_were_when_they_were_looked_at(seen: Seen) -> None:
     """That is most of the time: else nobody would ever see why a VM stays."""
-    seen.emitter.classified(classification(verdict("node-1")))
-    seen.emitter.planned(at_rest("node-1"))
-    seen.emitter.planned(replace(at_rest("node-1", "NodeLimit"), passed_over=()))
+    seen.meter.classified(classification(verdict("node-1")))
+    seen.meter.planned(at_rest("node-1"))
+    seen.meter.planned(replace(at_rest("node-1", "NodeLimit"), passed_over=()))
     assert seen.series("why_not_nodes") == {("NodeLimit",): 1.0}
     assert seen.series("why_not_vms") == {("Cooling",): 1.0}
 
 
 @pytest.mark.parametrize("code", ["NoUsefulMove", "Relieved"])
 def test_a_look_that_passes_over_nobody_takes_the_reasons_away(seen: Seen, code: str) -> None:
-    seen.emitter.classified(classification(verdict("node-1")))
-    seen.emitter.planned(at_rest("node-1"))
-    seen.emitter.planned(replace(at_rest("node-1", code), passed_over=()))
+    seen.meter.classified(classification(verdict("node-1")))
+    seen.meter.planned(at_rest("node-1"))
+    seen.meter.planned(replace(at_rest("node-1", code), passed_over=()))
     assert seen.series("why_not_nodes") == {(code,): 1.0}
     assert seen.series("why_not_vms") == {}
 
@@ -70,11 +70,11 @@ def test_why_not_is_the_sum_of_the_last_looks(
         if isinstance(step, set):
             over = step
             last = {name: why for name, why in last.items() if name in over}
-            seen.emitter.classified(classification(*map(verdict, sorted(over))))
+            seen.meter.classified(classification(*map(verdict, sorted(over))))
             continue
         name, code, codes = step
         shown = codes if code not in CODES else []
-        seen.emitter.planned(replace(at_rest(name, code), passed_over=tuple(map(passed, shown))))
+        seen.meter.planned(replace(at_rest(name, code), passed_over=tuple(map(passed, shown))))
         if name in over:
             last[name] = code, shown if code not in CODES else last.get(name, ("", []))[1]
         nodes = Counter((rest,) for rest, _ in last.values())
@@ -86,9 +86,9 @@ def test_why_not_is_the_sum_of_the_last_looks(
 def calls_for_a_look(nodes: int) -> int:
     """Python calls that noting one look takes, with so many nodes over-utilised."""
     names, seen, calls = [f"node-{n}" for n in range(nodes)], Seen(), 0
-    seen.emitter.classified(classification(*map(verdict, names)))
+    seen.meter.classified(classification(*map(verdict, names)))
     for name in names:
-        seen.emitter.planned(at_rest(name))
+        seen.meter.planned(at_rest(name))
 
     def count(_frame: object, event: str, _arg: object) -> None:
         nonlocal calls
@@ -98,7 +98,7 @@ def calls_for_a_look(nodes: int) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        seen.emitter.planned(plan)
+        seen.meter.planned(plan)
     finally:
         sys.setprofile(before)
     return calls

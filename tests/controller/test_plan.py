@@ -29,7 +29,7 @@ from controller.plan.text import as_plain_text, text_of
 from controller.policy.model import Metrics, Policy
 from controller.ports import MetricsSource
 from controller.report import PlanReport, VmStory
-from controller.utilization.reading import Answer, MetricsError
+from controller.utilization.reading import Answer, MetricsError, Sample
 from simulator.engine.look import scenario
 from simulator.engine.run import Run, policy_for, run
 from simulator.scenario.loading import load_scenario
@@ -246,7 +246,7 @@ class Remembering:
     def instant(self, expression: str, metrics: Metrics) -> Answer:
         series = [query.expression for query in metrics.queries]
         if expression in map(earlier, series):
-            return Answer([({"instance": f"node-{i:02d}"}, 0.5, 0.0) for i in range(10)])
+            return Answer([Sample({"instance": f"node-{i:02d}"}, 0.5) for i in range(10)])
         return self._metrics.instant(expression, metrics)
 
 

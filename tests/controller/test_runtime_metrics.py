@@ -1,8 +1,6 @@
 """The page of metrics that a running program serves."""
 
 import subprocess
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +8,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller import composition, runtime
-from controller.cluster.resources import RESOURCES
-from controller.evictions.entry import VmKey
-from controller.platform import Platform
 from controller.runtime import run_descheduler, run_soft_tainter
-from controller.telemetry.emit import Emitter
+from controller.telemetry.meter import Meter
 from controller.telemetry.names import COLLECTED, Metrics
 from informers.testing import ManualClock
-from tests.builders import START, vmi
+from tests.builders import START
 from tests.controller.decision_builders import classification, verdict
 from tests.controller.running_programs import InThread, Start, config, options
 from tests.simulator.apiserver.builders import DESCHEDULER, PODS, eviction
@@ -63,7 +57,7 @@ def test_what_evicts_nothing_claims_nothing_about_evictions() -> None:
     assert shown == {family.name.removesuffix("_total") for family in tainter.families} - {
         family.name.removesuffix("_total") for family in COLLECTED
     }
-    Emitter(tainter, ManualClock(START), lambda _: None).classified(classification(verdict("node-1")))
+    Meter(tainter, ManualClock(START)).classified(classification(verdict("node-1")))
 
 
 def test_requests_informers_queues_and_the_lease_are_measured(
@@ -94,21 +88,6 @@ def test_evictions_by_another_descheduler_are_noticed_and_drains_are_none(
     until(lambda: running.metric("migrations_in_flight") == 2)
     assert running.metric("foreign_descheduler_marks_total") == 1
     assert running.stop() == 0
-
-
-def test_a_mark_of_others_is_told_outside_the_informer(
-    tmp_path: Path, served: Served, policy: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its handlers are called with its lock held, and a log may block."""
-    whole = Platform(options(config(tmp_path), policy), frozenset(RESOURCES))
-    mark = VmKey("vms", "vm-1")
-    program = replace(composition.descheduler(whole), foreign_marks=lambda _: iter([mark]))
-    run = runtime._Run(whole, lambda _: program)
-    whole.caches.vmis.apply("ADDED", vmi("vm-1", namespace="vms"))
-    assert "another descheduler" not in caplog.text
-    assert run._policy_workers.work_ready() == 1
-    assert "VM vms/vm-1 was evicted by another descheduler" in caplog.text
-    program.companions[0].stop(timedelta(0))
 
 
 def evict(admin: Connected, vmi: str, *, requested_by: str) -> None:

@@ -9,10 +9,10 @@ from controller.evictions.answers import EvictionAnswer, Verdict
 from controller.evictions.entry import Phase
 from controller.policy.model import Mode
 from controller.telemetry.spans import Link, Span, trace_id
+from e2e.collectors import WHOLE
 from tests.controller.decision_builders import HOUR, MINUTE, POLICY, SECOND
 from tests.controller.traced_cluster import (
     FAILED_EARLY,
-    WHOLE,
     TracedCluster,
     evicted,
     fail,

@@ -1,8 +1,9 @@
 """Whoever takes over goes on with the same traces: nothing is lost, and nothing is told twice that was surely told."""
 
 from controller.telemetry.spans import Link, trace_id
+from e2e.collectors import WHOLE
 from tests.controller.decision_builders import MINUTE, SECOND
-from tests.controller.traced_cluster import FAILED_EARLY, WHOLE, evicted, fail, migrate, names
+from tests.controller.traced_cluster import FAILED_EARLY, evicted, fail, migrate, names
 
 
 def test_a_move_that_settles_belongs_to_the_pod_it_has_left() -> None:

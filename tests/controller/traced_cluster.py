@@ -16,16 +16,6 @@ from tests.builders import node
 from tests.controller.controlled_cluster import ControlledCluster
 from tests.controller.decision_builders import MINUTE, SECOND
 
-WHOLE = [
-    "decide",
-    "eviction",
-    "migration/pending",
-    "migration/preparing",
-    "migration/running",
-    "migration/scheduling",
-    "request",
-    "settle",
-]
 FAILED_EARLY = ["migration/pending", "migration/scheduling"]
 
 
@@ -56,7 +46,7 @@ class TracedCluster(ControlledCluster):
             self.caches,
             self.metrics,
             self.api,
-            DescheduleFanout(self.observer, self.tracer),
+            DescheduleFanout(self.clock, self.observer, self.tracer),
             lambda: self.policy,
             self.clock,
         )

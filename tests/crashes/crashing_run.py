@@ -7,8 +7,9 @@ from controller.evictions.views import Alarm
 from controller.policy.model import Policy
 from controller.taints.desired import OVER
 from simulator.build import Simulation, build
-from simulator.engine.befall import befall, policy_for
+from simulator.engine.befall import befall
 from simulator.engine.programs import DESCHEDULER, SOFT_TAINTER, Programs
+from simulator.engine.run import policy_for
 from simulator.kubevirt.objectstore import NODE, WatchEvent, at
 from simulator.record import MigrationRecord
 from simulator.scenario.schema import Scenario

@@ -14,8 +14,8 @@ from controller.evictions.ledger import Ledger
 from controller.evictions.views import Alarm
 from controller.ports import EvictionApi, MetricsSource, NodePatcher
 from controller.taints.desired import OVER, is_ours
-from simulator.engine.befall import policy_for
 from simulator.engine.ports import BrokenInvariant
+from simulator.engine.run import policy_for
 from tests.crashes.crashing_run import CrashingRun
 from tests.crashes.scenarios import FOREIGN, QUIET, ROUGH, SMOOTH, TIGHT
 from tests.crashes.steps import Point, Steps, verbs_of

@@ -17,7 +17,7 @@ from controller.cluster.view import VMI_INDEXES
 from controller.evictions.answers import NOT_THE_VMS_FAULT, Verdict, interpret
 from controller.policy.parse import default_policy
 from controller.taints.desired import merged, our_keys
-from controller.utilization.reading import Answer, expressions, read_snapshot
+from controller.utilization.reading import Answer, Sample, expressions, read_snapshot
 from informers.decoding import Decoder, Undecodable
 from informers.errors import ApiError, Garbled, from_response
 from informers.transport import split_lines
@@ -217,7 +217,7 @@ LABELS = st.dictionaries(
 )
 ANSWERS = st.fixed_dictionaries(
     {
-        expression: st.lists(st.tuples(LABELS, VALUES, VALUES), max_size=4).map(Answer)
+        expression: st.lists(st.builds(Sample, LABELS, VALUES), max_size=4).map(Answer)
         for expression in expressions(METRICS, with_vms=True)
     }
 )

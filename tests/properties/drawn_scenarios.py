@@ -245,7 +245,7 @@ THRESHOLDS = merged(
     optional("floor", st.just({"cpu": 0.1, "memory": 0.1, "pressure": 0.01})),
 )
 SOFT_TAINTS = st.sampled_from([{"scheme": "Single"}, {"scheme": "Graded"}, {"mode": "CleanupOnly"}])
-POLICY = merged(
+POLICY: Drawn = merged(
     st.sampled_from([{}] * 7 + [{"mode": "Predictive"}]),
     optional("metrics", METRICS),
     optional("thresholds", THRESHOLDS),

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.kubevirt.control_plane import KubeVirtOptions
 from simulator.kubevirt.manifests import APP, LAUNCHER
 from simulator.kubevirt.objectstore import NODE, POD, VMI, VMIM, ApiError, at
+from simulator.kubevirt.options import KubeVirtOptions
 from simulator.kubevirt.plane import is_finished
 from simulator.kubevirt.quantities import parse_bytes, parse_cpu
 from simulator.specs import GIB

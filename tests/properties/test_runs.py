@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from simulator.engine.ports import BrokenInvariant
 from simulator.engine.run import Run, policy_for, run, run_baseline
 from simulator.report.scores import Scores, scores
-from simulator.scenario.loading import ScenarioErrors, load_scenario, parse_scenario
+from simulator.scenario.checking import ScenarioErrors
+from simulator.scenario.loading import load_scenario, parse_scenario
 from simulator.scenario.schema import ChangePolicy, Scenario
 from tests.properties.drawn_scenarios import scenarios
 from tests.properties.effort import PATIENCE_S, effort

@@ -16,10 +16,10 @@ from simulator.build import build
 from simulator.load.times import intervals
 from simulator.scenario.checking import ScenarioErrors
 from simulator.scenario.cluster import CPU_ALLOCATION_RATIO, OVERHEAD_BYTES, expand
+from simulator.scenario.cluster_schema import DAYS, When
 from simulator.scenario.dump import Assumed, parse_dump
 from simulator.scenario.expect import RELATIONS, parse_bound, unmet
 from simulator.scenario.loading import load_scenario, parse_scenario
-from simulator.scenario.schema import DAYS, When
 from simulator.specs import GIB
 from tests.simulator.dump_builders import launcher, node, pod, vmi
 

@@ -7,7 +7,6 @@ of the soft-tainter's leaves all that is not its own as it was, and once the adv
 import json
 from collections import deque
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any
 
 from hypothesis import settings
@@ -82,16 +81,7 @@ class Nodes:
         if document != self.documents[name]:
             self._store(name, document)
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] = {},
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline: timedelta,
-    ) -> bytes:
+    def request(self, method: str, path: str, *, body: bytes, content_type: str, **_: object) -> bytes:
         assert (method, content_type) == ("PATCH", "application/json-patch+json")
         name = path.rpartition("/")[2]
         while self.before_next:
@@ -101,7 +91,7 @@ class Nodes:
             raise from_response(503, b"", {})
         if trouble == "lost":
             raise NoAnswer("the connection broke")
-        self._patch(name, json.loads(body or b""))
+        self._patch(name, json.loads(body))
         if trouble == "answer lost":
             raise NoAnswer("the connection broke")
         return b"{}"
